@@ -1,0 +1,1 @@
+"""Speed and scale, side by side with peers, as ratios in one run."""

@@ -1,0 +1,1 @@
+"""Rollouts to tables: who drives, what was measured, results on disk."""

@@ -1,0 +1,83 @@
+// The success curve: one line a policy, what has been played in full colour, the rest faint.
+
+const CURVE_MARGIN = { left: 30, right: 10, top: 8, bottom: 32 };
+
+function niceStep(span, count) {
+  const raw = span / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+}
+
+class Curve {
+  constructor(canvas, recordings, duration, onScrub) {
+    Object.assign(this, { canvas, recordings, duration });
+    const scrub = (event) => {
+      const box = canvas.getBoundingClientRect();
+      const { left, right } = CURVE_MARGIN;
+      const share = (event.clientX - box.left - left) / (box.width - left - right);
+      onScrub(Math.min(Math.max(share, 0), 1) * duration);
+    };
+    canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); scrub(event); });
+    canvas.addEventListener("pointermove", (event) => { if (event.buttons) scrub(event); });
+  }
+
+  paint(time, colours) {
+    const { context: c, width, height } = fitCanvas(this.canvas);
+    const { left, right, top, bottom } = CURVE_MARGIN;
+    const x = (t) => left + (t / this.duration) * (width - left - right);
+    const y = (v) => top + (1 - v) * (height - top - bottom);
+    this.axes(c, x, y, colours, height);
+    for (const recording of this.recordings) {
+      const { index } = locate(recording, time);
+      c.strokeStyle = colours.policies[recording.number];
+      c.lineWidth = 2;
+      c.lineJoin = "round";
+      c.globalAlpha = 0.28;
+      this.line(c, x, y, recording, index, recording.frames - 1);
+      c.globalAlpha = 1;
+      this.line(c, x, y, recording, 0, index, Math.min(time, (recording.frames - 1) * recording.dt));
+    }
+    c.strokeStyle = colours.soft;
+    c.lineWidth = 1;
+    c.beginPath(); c.moveTo(x(time), y(0)); c.lineTo(x(time), y(1)); c.stroke();
+    for (const recording of this.recordings) {
+      c.fillStyle = colours.policies[recording.number];
+      c.strokeStyle = colours.card;
+      c.lineWidth = 1.5;
+      c.beginPath(); c.arc(x(time), y(rateAt(recording, time)), 4.5, 0, 2 * Math.PI); c.fill(); c.stroke();
+    }
+  }
+
+  axes(c, x, y, colours, height) {
+    c.font = "11px system-ui, sans-serif";
+    c.fillStyle = colours.soft;
+    c.strokeStyle = colours.line;
+    c.lineWidth = 1;
+    c.textAlign = "right"; c.textBaseline = "middle";
+    for (const v of [0, 0.25, 0.5, 0.75, 1]) {
+      c.beginPath(); c.moveTo(x(0), y(v)); c.lineTo(x(this.duration), y(v)); c.stroke();
+      if (v % 0.5 === 0) c.fillText(v.toFixed(1), x(0) - 6, y(v));
+    }
+    c.textAlign = "center"; c.textBaseline = "top";
+    const step = niceStep(this.duration, 4);
+    for (let t = 0; t <= this.duration * 1.0001; t += step) c.fillText(String(+t.toPrecision(6)), x(t), y(0) + 4);
+    c.fillText("time (s)", x(this.duration / 2), height - 12);
+  }
+
+  line(c, x, y, recording, first, last, until) {
+    const values = recording.arrays.success_rate;
+    c.beginPath();
+    c.moveTo(x(first * recording.dt), y(values[first]));
+    for (let i = first + 1; i <= last; i++) c.lineTo(x(i * recording.dt), y(values[i]));
+    if (until !== undefined) c.lineTo(x(until), y(rateAt(recording, until)));
+    c.stroke();
+  }
+}
+
+/** The success rate at any time, straight between frames, so that marker and line agree. */
+function rateAt(recording, time) {
+  const { index, fraction } = locate(recording, time);
+  const values = recording.arrays.success_rate;
+  const next = Math.min(index + 1, recording.frames - 1);
+  return values[index] + fraction * (values[next] - values[index]);
+}

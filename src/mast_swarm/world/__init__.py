@@ -1,0 +1,1 @@
+"""What exists outside the robots' heads: one file a task."""

@@ -1,0 +1,79 @@
+"""What every task offers: explicit state in, explicit state out, and what each robot senses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.space import Graph
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the robots of B environments sense at one control instant."""
+
+    features: Tensor  # [B, N, ...] what perception eats
+    positions: Tensor  # [B, N, 2] metres; a robot knows where it is
+    graph: Graph  # who hears whom now
+
+
+class World(Protocol):
+    """A task. State is a frozen dataclass of tensors [B, N, ...]; a world keeps nothing between calls."""
+
+    task: ClassVar[str]
+    config: Any
+    device: torch.device
+
+    def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> Any:
+        """Start states, one environment a seed; the state of a seed does not depend on the others."""
+
+    def observe(self, state: Any) -> Any:
+        """An Observation of the state."""
+
+    def step(self, state: Any, command: Tensor) -> Any:
+        """The state one control period later; command [B, N, 2] in units of u_max."""
+
+    def metrics(self, state: Any) -> Mapping[str, Tensor]:
+        """Named numbers of the state, each [B]."""
+
+
+_WORLDS: dict[str, Callable[..., World]] = {}
+
+
+def task(cls: Any) -> Any:
+    """Class decorator: registers a world under its `task` name."""
+    _WORLDS[cls.task] = cls
+    return cls
+
+
+def tasks() -> list[str]:
+    """Names of the registered tasks."""
+    return sorted(_WORLDS)
+
+
+def make(name: str, *args: Any, **kwargs: Any) -> World:
+    """The world of a task by name."""
+    if name not in _WORLDS:
+        raise unknown("task", name, _WORLDS)
+    return _WORLDS[name](*args, **kwargs)
+
+
+def limited(command: Tensor) -> Tensor:
+    """A command longer than 1 is scaled back to length 1, not clipped per axis. [..., 2] -> [..., 2]"""
+    length = torch.linalg.vector_norm(command, dim=-1, keepdim=True)
+    return command / length.clamp_min(1.0)
+
+
+def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
+    """The command itself if its shape is right and (on the CPU, where asking is free) it is finite."""
+    if tuple(command.shape) != expected:
+        raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
+    if command.device.type == "cpu" and not bool(torch.isfinite(command).all()):
+        environment, robot = torch.nonzero(~torch.isfinite(command).all(-1))[0].tolist()
+        raise MastError(f"command of robot {robot} in environment {environment} is not finite: check the policy")
+    return command

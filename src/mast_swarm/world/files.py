@@ -1,0 +1,71 @@
+"""Start states from a CSV file: a header `environment,kind,x,y`, then a row a robot or goal, in metres."""
+
+from __future__ import annotations
+
+import csv
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from mast_swarm.errors import MastError
+
+_COLUMNS = ["environment", "kind", "x", "y"]
+_KINDS = ("robot", "goal")
+
+
+def read_starts(path: str, agents: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Robots [N, 2] and goals [M, 2] of environment number `seed` modulo the file's count."""
+    environments = _read(path, Path(path).stat().st_mtime_ns if Path(path).exists() else 0)
+    robots, goals = environments[seed % len(environments)]
+    if len(robots) != agents:
+        raise MastError(
+            f"{path} has {len(robots)} robots an environment but {agents} were asked: use --agents {len(robots)}"
+        )
+    return robots.copy(), goals.copy()
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, modified: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """All environments of a file; read once, and again only when the file changes."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise MastError(f"cannot read start states from {path}: {error}") from None
+    if not rows or [cell.strip() for cell in rows[0]] != _COLUMNS:
+        raise MastError(f"{path} line 1: expected the header {','.join(_COLUMNS)}")
+    points: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        environment, kind, x, y = _row(path, number, row)
+        points.setdefault(environment, {k: [] for k in _KINDS})[kind].append((x, y))
+    if not points:
+        raise MastError(f"{path} has a header but no rows: add a row for each robot and goal")
+    first = next(iter(points.values()))
+    for name, found in points.items():
+        for kind in _KINDS:
+            if len(found[kind]) != len(first[kind]) or not found[kind]:
+                raise MastError(
+                    f"{path}: environment {name} has {len(found[kind])} {kind}s; every environment needs as many "
+                    f"as the first ({len(first[kind])}), at least 1"
+                )
+    return [tuple(np.array(found[kind], dtype=np.float32) for kind in _KINDS) for found in points.values()]  # type: ignore[misc]
+
+
+def _row(path: str, number: int, row: list[str]) -> tuple[str, str, float, float]:
+    """One checked row; the error names its line."""
+    if len(row) != len(_COLUMNS):
+        raise MastError(f"{path} line {number}: {len(row)} columns, expected {len(_COLUMNS)} ({','.join(_COLUMNS)})")
+    environment, kind, *numbers = (cell.strip() for cell in row)
+    if kind not in _KINDS:
+        raise MastError(f"{path} line {number}: kind is '{kind}', expected robot or goal")
+    try:
+        x, y = (float(cell) for cell in numbers)
+    except ValueError:
+        raise MastError(f"{path} line {number}: '{','.join(numbers)}' is not two numbers x,y in metres") from None
+    if not (math.isfinite(x) and math.isfinite(y)):
+        raise MastError(f"{path} line {number}: x,y is {x},{y}; give finite metres")
+    return environment, kind, x, y

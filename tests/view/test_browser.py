@@ -1,0 +1,327 @@
+"""The replay in a real browser: headless Chromium opens the file and everything on it is used."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mast_swarm.evaluate.recording import Recording
+from mast_swarm.view.replay import write_replay
+
+MakeRecording = Callable[..., Recording]
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
+
+if not (CHROMIUM and DRIVER):
+    pytest.skip(
+        "the replay is not opened: this machine has no chromium and chromedriver "
+        "(Debian: apt-get install chromium chromium-driver)",
+        allow_module_level=True,
+    )
+pytest.importorskip("selenium", reason="the replay is not opened: selenium is not installed")
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver import ActionChains, Keys  # noqa: E402
+from selenium.webdriver.chrome.options import Options  # noqa: E402
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.remote.webdriver import WebDriver  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+    "--window-size=1280,800",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    options = Options()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Player:
+    """A replay that is open in the browser."""
+
+    def __init__(self, browser: WebDriver, path: Path) -> None:
+        self.browser = browser
+        browser.get(path.as_uri())
+        self.wait(lambda: self.run("return !!window.mastReplay && !mastReplay.dirty"))
+
+    def run(self, script: str, *values: Any) -> Any:
+        return self.browser.execute_script(script, *values)
+
+    def wait(self, condition: Callable[[], Any], seconds: float = 10) -> None:
+        WebDriverWait(self.browser, seconds, poll_frequency=0.02).until(lambda _: condition())
+
+    def find(self, selector: str) -> Any:
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.browser).send_keys(*keys).perform()
+
+    @property
+    def time(self) -> float:
+        return self.run("return mastReplay.time")
+
+    def seek(self, t: float) -> None:
+        self.run("mastReplay.seek(arguments[0])", t)
+        self.settle()
+
+    def settle(self) -> None:
+        self.wait(lambda: self.run("return !mastReplay.dirty"))
+
+    def picture(self, number: int = 0) -> str:
+        self.settle()
+        return self.run("return mastReplay.panels[arguments[0]].canvas.toDataURL()", number)
+
+    def spot(self, robot: int, panel: int = 0) -> tuple[int, int]:
+        """A robot's place on its canvas, from the centre of it, in pixels."""
+        return tuple(
+            self.run(
+                "const { r, view } = mastReplay.panels[arguments[1]], i = 2 * arguments[0];"
+                "return [view.x(r.now[i]) - view.width / 2, view.y(r.now[i + 1]) - view.height / 2]"
+                ".map(Math.round)",
+                robot,
+                panel,
+            )
+        )
+
+    def errors(self) -> list[str]:
+        return [entry["message"] for entry in self.browser.get_log("browser")]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, make_recording: MakeRecording) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    first = make_recording(robots=50, steps=80)
+    second = make_recording(robots=50, steps=80, policy="dhba-4", delay=1.0, taking_part=0.5)
+    bare = make_recording(robots=5, steps=0, attention_radius=None)
+    crowd = [make_recording(robots=1000, steps=60, policy=policy) for policy in ("lsap", "mast-m")]
+    sets = {"one": [first], "two": [first, second], "bare": [bare], "crowd": crowd}
+    return {name: write_replay(folder / f"{name}.html", what, name) for name, what in sets.items()}
+
+
+@pytest.fixture
+def two(browser: WebDriver, pages: dict[str, Path]) -> Iterator[Player]:
+    player = Player(browser, pages["two"])
+    yield player
+    assert player.errors() == []
+
+
+def test_two_policies_stand_side_by_side(two: Player) -> None:
+    boxes = [panel.rect for panel in two.browser.find_elements(By.CSS_SELECTOR, ".panel")]
+    assert len(boxes) == 2
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    two.seek(60)
+    assert two.picture(0) != two.picture(1)
+    facts = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, "#facts li")]
+    assert facts == ["navigation", "clusters", "50 robots", "seed 0"]
+    about = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, ".about")]
+    assert about == ["central", "delay 1 s a hop"]
+    legend = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, "#values .name")]
+    assert legend == ["lsap", "dhba-4"]
+
+
+def test_play_moves_time_and_robots_and_pause_stops_them(two: Player) -> None:
+    before = two.picture()
+    two.find("#play").click()
+    two.wait(lambda: two.time > 1)
+    assert two.picture() != before
+    assert two.find("#play").get_attribute("aria-label") == "Pause"
+    two.press(Keys.SPACE)
+    held = two.time
+    time.sleep(0.2)
+    assert two.time == held
+    two.press(Keys.SPACE)
+    two.wait(lambda: two.time > held)
+
+
+def test_play_stops_at_the_end_and_starts_again(two: Player) -> None:
+    two.seek(79.5)
+    two.find("#play").click()
+    two.wait(lambda: not two.run("return mastReplay.playing"))
+    assert two.time == 80
+    two.find("#play").click()
+    assert two.time < 40
+
+
+def test_scrubbing_by_slider_keys_and_curve(two: Player, make_recording: MakeRecording) -> None:
+    two.run("const s = document.getElementById('scrub'); s.value = 40; s.dispatchEvent(new Event('input'))")
+    assert two.time == 40
+    two.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    assert two.time == 41
+    ActionChains(two.browser).key_down(Keys.SHIFT).send_keys(Keys.ARROW_RIGHT).key_up(Keys.SHIFT).perform()
+    assert two.time == 51
+    slider = two.find("#scrub")
+    ActionChains(two.browser).move_to_element(slider).click().perform()
+    assert two.time == pytest.approx(40, abs=3)
+    curve = two.find("#curve")
+    ActionChains(two.browser).move_to_element_with_offset(curve, 60, 0).click().perform()
+    assert two.time > 50
+    two.press(Keys.HOME)
+    assert two.time == 0
+    two.press(Keys.END)
+    two.settle()
+    assert two.find("#clock").text.startswith("80.0 s")
+    rate = make_recording(robots=50, steps=80, taking_part=0.5).success_rate[-1]
+    assert two.browser.find_elements(By.CSS_SELECTOR, ".rate")[1].text.startswith(f"{rate:.2f}")
+    assert two.browser.find_elements(By.CSS_SELECTOR, "#values b")[1].text == f"{rate:.2f}"
+
+
+def test_positions_are_interpolated(two: Player) -> None:
+    where = []
+    for t in (10, 10.5, 11):
+        two.seek(t)
+        where.append(two.run("return [...mastReplay.recordings[0].now]"))
+    assert where[0] != where[2]
+    assert where[1] == pytest.approx([(a + b) / 2 for a, b in zip(where[0], where[2], strict=True)], abs=1e-3)
+
+
+def test_speed(two: Player) -> None:
+    speed = Select(two.find("#speed"))
+    assert [option.text for option in speed.options] == ["0.5×", "1×", "2×", "4×", "8×", "16×"]
+    gone = {}
+    for text in ("1×", "16×"):
+        speed.select_by_visible_text(text)
+        gone[text] = two.run(
+            "mastReplay.seek(0); mastReplay.play(true); mastReplay.last = 0; mastReplay.loop(50);"
+            "mastReplay.play(false); return mastReplay.time"
+        )
+    assert gone["16×"] == pytest.approx(16 * gone["1×"])
+    two.run("document.activeElement.blur()")
+    two.press("[")
+    assert speed.first_selected_option.text == "8×"
+
+
+@pytest.mark.parametrize("key", ["links", "trails", "windows", "goals"])
+def test_each_toggle_changes_the_picture_and_back(two: Player, key: str) -> None:
+    two.seek(30)
+    before, button = two.picture(), two.find(f"#toggle-{key}")
+    pressed = button.get_attribute("aria-pressed")
+    button.click()
+    changed = two.picture()
+    assert changed != before
+    assert button.get_attribute("aria-pressed") != pressed
+    two.press(key[0])  # the first letter is the shortcut
+    assert two.picture() == before
+
+
+def test_a_robot_is_shown_on_hover_and_kept_on_click(two: Player) -> None:
+    two.seek(20)
+    before = two.picture()
+    canvas = two.find(".stage canvas")
+    mouse = ActionChains(two.browser, duration=0)
+    mouse.move_to_element_with_offset(canvas, *two.spot(7)).perform()
+    two.wait(lambda: two.run("return mastReplay.hovered") == 7)
+    assert two.picture() != before
+    assert two.find("#inspector-title").text == "Robot 7"
+    heard = two.run(
+        "const r = mastReplay.recordings[0], a = (r.index * r.robots + 7) * 3;"
+        "return [...r.arrays.neighbours.slice(a, a + 3)].map((v) => v - 1)"
+    )
+    text = two.find("#inspected dl").text
+    assert all(f"{robot}\u00a0(" in text or f"{robot} (" in text for robot in heard)
+    mouse.click().perform()
+    mouse.move_to_element(two.find("h1")).perform()
+    two.settle()
+    assert two.run("return [mastReplay.selected, mastReplay.hovered]") == [7, -1]
+    assert len(two.browser.find_elements(By.CSS_SELECTOR, "#inspected dl")) == 2
+    two.press(Keys.ESCAPE)
+    assert two.picture() == before
+    assert "Point at a robot" in two.find("#inspected").text
+
+
+def test_robots_can_be_chosen_with_the_keyboard(two: Player) -> None:
+    two.run("document.querySelector('.stage canvas').focus()")
+    two.press(Keys.ARROW_UP, Keys.ARROW_UP)
+    assert two.run("return mastReplay.selected") == 1
+    two.press(Keys.ARROW_DOWN)
+    assert two.run("return mastReplay.selected") == 0
+
+
+def test_zoom_pan_and_home(two: Player) -> None:
+    before = two.picture()
+    two.press("+")
+    near = two.picture()
+    assert near != before
+    canvas = two.find(".stage canvas")
+    ActionChains(two.browser).move_to_element(canvas).click_and_hold().move_by_offset(
+        40, 20
+    ).release().perform()
+    assert two.picture() != near
+    assert two.run("return mastReplay.selected") == -1
+    two.press("0")
+    ActionChains(two.browser).move_to_element(two.find("h1")).perform()
+    assert two.picture() == before
+
+
+def test_light_and_dark(two: Player) -> None:
+    button, seen = two.find("#theme"), []
+    for _ in range(2):
+        button.click()
+        seen.append((two.run("return getComputedStyle(document.body).backgroundColor"), two.picture()))
+    assert button.text == "Theme: dark"
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]
+
+
+def test_a_narrow_page_stacks_and_does_not_scroll_sideways(two: Player) -> None:
+    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 2, "mobile": False}
+    two.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        two.wait(
+            lambda: two.run(
+                "return mastReplay.panels[0].canvas.width === 2 * mastReplay.panels[0].canvas.clientWidth"
+            )
+        )
+        boxes = [panel.rect for panel in two.browser.find_elements(By.CSS_SELECTOR, ".panel")]
+        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+        assert two.run("return document.documentElement.scrollWidth") <= 400
+    finally:
+        two.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_one_recording(browser: WebDriver, pages: dict[str, Path]) -> None:
+    player = Player(browser, pages["one"])
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".panel")) == 1
+    facts = [item.text for item in browser.find_elements(By.CSS_SELECTOR, "#facts li")]
+    assert facts[-1] == "central"
+    assert player.errors() == []
+
+
+def test_a_single_frame_without_windows(browser: WebDriver, pages: dict[str, Path]) -> None:
+    player = Player(browser, pages["bare"])
+    assert not player.find("#toggle-windows").is_enabled()
+    player.find("#play").click()
+    player.wait(lambda: not player.run("return mastReplay.playing"))
+    assert player.errors() == []
+
+
+def test_a_thousand_robots_stay_fluid(browser: WebDriver, pages: dict[str, Path]) -> None:
+    player = Player(browser, pages["crowd"])
+    costs = []
+    for t in range(20, 40):
+        player.seek(t + 0.5)
+        costs.append(player.run("return mastReplay.paintMs"))
+    assert sorted(costs)[len(costs) // 2] < 50  # ms for both pictures; some 8 on an idle core
+    assert player.errors() == []

@@ -1,0 +1,118 @@
+"""Plots: they exist, have the size asked for, and show the data (other data, other pixels)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
+
+from mast_swarm.errors import MastError
+from mast_swarm.evaluate.recording import Recording
+from mast_swarm.view.plots import frame, frames, success_curves
+from mast_swarm.view.style import SCENE, policy_colour, policy_dash, style
+
+MakeRecording = Callable[..., Recording]
+
+
+def pixels(path: Path) -> np.ndarray:
+    """[height, width, 3], 0..255."""
+    return np.asarray(Image.open(path).convert("RGB")).astype(int)
+
+
+def count(image: np.ndarray, colour: str) -> int:
+    """Pixels that wear `colour` (a little off at most)."""
+    wanted = np.rint(np.array(to_rgb(colour)) * 255)
+    return int((np.abs(image - wanted).max(axis=2) <= 3).sum())
+
+
+def curve(top: float, half: float = 0.03) -> tuple[np.ndarray, ...]:
+    t = np.arange(201.0)
+    mean = top * (1 - np.exp(-t / 40))
+    return t, mean, mean - half, mean + half
+
+
+def test_success_curves_draws_a_line_and_a_band_for_each_policy(tmp_path: Path) -> None:
+    curves = {"lsap": curve(1.0), "dhba-4": curve(0.8), "dhba-0": curve(0.6)}
+    path = success_curves(curves, tmp_path / "curves.png", title="Navigation")
+    image = pixels(path)
+    assert image.shape == (640, 1024, 3)
+    assert all(count(image, policy_colour(number)) > 300 for number in range(3))
+    assert count(image, policy_colour(3)) == 0
+    narrow = pixels(success_curves({k: curve(1.0, 0.001) for k in curves}, tmp_path / "narrow.png"))
+    assert (image < 250).any(axis=2).sum() > (narrow < 250).any(axis=2).sum()
+
+
+def test_success_curves_takes_one_point_and_more_policies_than_colours(tmp_path: Path) -> None:
+    success_curves({"one": ([0.0], [0.5], [0.4], [0.6])}, tmp_path / "point.png")
+    many = {f"dhba-{k}": curve(0.5 + 0.04 * k) for k in range(10)}
+    assert pixels(success_curves(many, tmp_path / "many.png")).shape == (640, 1024, 3)
+    assert (policy_colour(9), policy_dash(9)) != (policy_colour(1), policy_dash(1))
+
+
+@pytest.mark.parametrize(
+    ("curves", "message"),
+    [
+        ({}, "at least one policy"),
+        ({"lsap": ([0, 1], [0, 1], [0], [0, 1])}, "lsap has shapes"),
+        ({"lsap": ([0, 1], [0, np.nan], [0, 1], [0, 1])}, "not finite"),
+    ],
+)
+def test_success_curves_names_what_is_wrong(tmp_path: Path, curves: dict, message: str) -> None:
+    with pytest.raises(MastError, match=message):
+        success_curves(curves, tmp_path / "curves.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_frame_shows_robots_links_and_goals_in_the_papers_colours(
+    tmp_path: Path, make_recording: MakeRecording
+) -> None:
+    recording = make_recording(robots=60, taking_part=0.7)
+    start = pixels(frame(recording, 0, tmp_path / "start.png"))
+    end = pixels(frame(recording, 60, tmp_path / "end.png"))
+    assert start.shape[1] == pytest.approx(5.1 * 160, abs=1)
+    for name in ("robot", "link", "seen", "unseen"):
+        assert count(start, SCENE[name]) > 50, name
+    disk = to_hex(1 - 0.2 * (1 - np.array(to_rgb(SCENE["reached"]))))  # a fifth of the green on white
+    assert count(end, disk) > 5 * count(start, disk)  # at the start, hardly more than the key
+    assert (start != end).any()
+
+
+def test_frames_are_a_grid_of_policies_and_times(tmp_path: Path, make_recording: MakeRecording) -> None:
+    first, second = make_recording(), make_recording(taking_part=0.5, policy="dhba-0")
+    short = pixels(frames(first, tmp_path / "row.png"))  # a run of 60 s has pictures at 0 s and 50 s
+    assert short.shape[1] == pytest.approx((2 * 3.3 + 0.1) * 160, abs=1)
+    grid = pixels(frames([first, second], tmp_path / "grid.png", [0, 20, 40]))
+    assert grid.shape[0] == pytest.approx((2 * 3.6 + 0.4) * 160, abs=1)
+    assert grid.shape[1] == pytest.approx((3 * 3.3 + 0.1) * 160, abs=1)
+
+
+def test_one_robot_can_be_drawn(tmp_path: Path, make_recording: MakeRecording) -> None:
+    frame(make_recording(robots=1), 3, tmp_path / "one.svg")
+    assert "<svg" in (tmp_path / "one.svg").read_text()
+
+
+def test_bad_requests_leave_nothing_behind(tmp_path: Path, make_recording: MakeRecording) -> None:
+    recording = make_recording(steps=5)
+    for t in (-3, 6, float("nan")):
+        with pytest.raises(MastError, match="no frame at t"):
+            frame(recording, t, tmp_path / "frame.png")
+    with pytest.raises(MastError, match=r"one of .*png"):
+        frame(recording, 0, tmp_path / "frame.xyz")
+    with pytest.raises(MastError, match="at least one recording"):
+        frames([], tmp_path / "frame.png")
+    with pytest.raises(MastError, match="cannot write"):
+        frame(recording, 0, tmp_path / "missing" / "frame.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_style_leaves_matplotlib_as_it_was() -> None:
+    import matplotlib as mpl
+
+    before = mpl.rcParams["axes.grid"], mpl.rcParams["legend.frameon"]
+    with style():
+        assert mpl.rcParams["axes.grid"] != before[0]
+    assert (mpl.rcParams["axes.grid"], mpl.rcParams["legend.frameon"]) == before
