@@ -1,38 +1,53 @@
-"""Chance as a function: random numbers from whole numbers, the same in any batch, order and device."""
+"""Chance without state: numbers that depend on what they are for and on nothing else.
+
+A counter-based generator: an event is named by integers (seed, step, round, sender, receiver, ...) and mixing
+them gives its number. So the fate of a transmission is the same on every device, in every batch and in any
+order of asking, which no stream of random numbers can offer.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 
-def mixed(*parts: Tensor | int) -> Tensor:
-    """One well-mixed int64 of several (broadcast together), each folded in by the finaliser of SplitMix64."""
-    state: Tensor | int = 0
-    for part in parts:
-        state = _finalise(state * 6364136223846793005 + part + _GOLDEN) if isinstance(state, Tensor) else _first(part)
-    assert isinstance(state, Tensor)
-    return state
+def _signed(value: int) -> int:
+    """The 64 low bits of an integer as int64 holds them."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
 
 
-def uniform(*parts: Tensor | int) -> Tensor:
-    """A number in [0, 1), fp32, for each combination of whole numbers (broadcast together)."""
-    return (_shift(mixed(*parts), 40)).float() * 2.0**-24
-
-
-_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
-
-
-def _first(part: Tensor | int) -> Tensor:
-    return _finalise((part if isinstance(part, Tensor) else torch.tensor(part)) + _GOLDEN)
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_MULTIPLIERS = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right (torch's own keeps the sign)."""
+    """Logical shift to the right; torch's own keeps the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _finalise(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * -4658895280553007687  # 0xBF58476D1CE4E5B9
-    x = (x ^ _shift(x, 27)) * -7723592293110705685  # 0x94D049BB133111EB
+def mix(x: Tensor) -> Tensor:
+    """The finaliser of splitmix64, a bijection of int64 that leaves no pattern; wraps around."""
+    for bits, multiplier in _MULTIPLIERS:
+        x = (x ^ _shift(x, bits)) * multiplier
     return x ^ _shift(x, 31)
+
+
+def combine(key: Tensor, *counters: Tensor | int) -> Tensor:
+    """A new key from a key and integers that name an event; all broadcast together, int64."""
+    for counter in counters:
+        key = mix(key + _GOLDEN + mix(torch.as_tensor(counter, device=key.device) * _GOLDEN))
+    return key
+
+
+def uniform(key: Tensor) -> Tensor:
+    """The number in [0, 1) of a key, float64."""
+    return _shift(key, 11).to(torch.float64) * 2.0**-53
+
+
+def keys_of(seed: int, environments: Sequence[int] | Tensor, device: torch.device) -> Tensor:
+    """A key for each environment from the channel's seed and the environment's own, [B] int64."""
+    own = torch.tensor([_signed(int(s)) for s in environments], dtype=torch.int64, device=device)
+    return combine(mix(torch.tensor(_signed(seed), device=device)), own)

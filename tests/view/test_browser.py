@@ -265,9 +265,7 @@ def test_zoom_pan_and_home(two: Player) -> None:
     near = two.picture()
     assert near != before
     canvas = two.find(".stage canvas")
-    ActionChains(two.browser).move_to_element(canvas).click_and_hold().move_by_offset(
-        40, 20
-    ).release().perform()
+    ActionChains(two.browser).move_to_element(canvas).click_and_hold().move_by_offset(40, 20).release().perform()
     assert two.picture() != near
     assert two.run("return mastReplay.selected") == -1
     two.press("0")
@@ -290,9 +288,7 @@ def test_a_narrow_page_stacks_and_does_not_scroll_sideways(two: Player) -> None:
     two.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         two.wait(
-            lambda: two.run(
-                "return mastReplay.panels[0].canvas.width === 2 * mastReplay.panels[0].canvas.clientWidth"
-            )
+            lambda: two.run("return mastReplay.panels[0].canvas.width === 2 * mastReplay.panels[0].canvas.clientWidth")
         )
         boxes = [panel.rect for panel in two.browser.find_elements(By.CSS_SELECTOR, ".panel")]
         assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]

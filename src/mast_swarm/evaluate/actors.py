@@ -81,7 +81,7 @@ class Decentral:
 
 def component_of(policy: Policy, observation: Observation, directed: bool) -> Tensor | None:
     """The component mask's input: labels [B, N]; for directed links reachability [B, N, N]; None without the mask."""
-    if policy.config.variant != "M":
+    if not policy.config.component_mask:
         return None
     return reachable(observation.graph) if directed else components(observation.graph)
 
@@ -89,8 +89,9 @@ def component_of(policy: Policy, observation: Observation, directed: bool) -> Te
 def make_actor(name: str, world: World, channel: Channel | None) -> Actor:
     """The actor behind a policy's name: a controller, a zoo name (the task may be left out), or a folder."""
     config = world.config
-    if controllers.known(name, world.task):
-        return Controlled(controllers.make(name, task=world.task, dt=config.dt, max_speed=config.max_speed))
+    controller = controllers.find(name, task=world.task)
+    if controller is not None:
+        return Controlled(controller(dt=config.dt, max_speed=config.max_speed))
     policy = load_policy(name, world.task).to(world.device)
     if policy.config.task != world.task:
         raise MastError(f"policy '{name}' was trained for {policy.config.task}, not for {world.task}")

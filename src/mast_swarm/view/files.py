@@ -18,9 +18,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
     except OSError as error:
-        raise MastError(
-            f"cannot write {path}: {error.strerror}; choose a folder that exists and is yours"
-        ) from None
+        raise MastError(f"cannot write {path}: {error.strerror}; choose a folder that exists and is yours") from None
     os.close(handle)
     part = Path(name)
     try:

@@ -50,9 +50,7 @@ def _checked(name: str, curve: Curve) -> list[np.ndarray]:
     arrays = [np.asarray(values, dtype=float) for values in curve]
     shapes = [values.shape for values in arrays]
     if len(shapes) != 4 or len(set(shapes)) != 1 or len(shapes[0]) != 1 or shapes[0][0] < 1:
-        raise MastError(
-            f"the curve of {name} has shapes {shapes}; expected t, mean, low and high of one length"
-        )
+        raise MastError(f"the curve of {name} has shapes {shapes}; expected t, mean, low and high of one length")
     if not all(np.isfinite(values).all() for values in arrays):
         raise MastError(f"the curve of {name} has values that are not finite numbers")
     return arrays
@@ -63,9 +61,7 @@ def frame(recording: Recording, t: float, path: Path) -> Path:
     return frames(recording, path, [t])
 
 
-def frames(
-    recordings: Recording | Sequence[Recording], path: Path, times: Sequence[float] | None = None
-) -> Path:
+def frames(recordings: Recording | Sequence[Recording], path: Path, times: Sequence[float] | None = None) -> Path:
     """A grid of pictures, a row a recording, a column a time (s), all to one scale; the path again.
 
     Without `times`: those of `TIMES` that every recording has.
@@ -96,9 +92,7 @@ def frames(
                 axes.set(xlim=(-extent, extent), ylim=(-extent, extent))
             axes_row[0].set_ylabel(recording.policy, fontsize=11, fontweight="bold", color=INK, labelpad=6)
         handles, labels = _legend()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=3 if columns == 1 else 5, handletextpad=0.4
-        )
+        figure.legend(handles, labels, loc="outside lower center", ncols=3 if columns == 1 else 5, handletextpad=0.4)
         return _save(figure, path)
 
 
@@ -117,9 +111,7 @@ def _draw(axes: Axes, recording: Recording, index: int, points_per_metre: float)
     spacing = recording.width / np.sqrt(max(len(robots), len(goals))) * points_per_metre
     mark = float(np.clip(0.16 * spacing, 1.8, 6.0))  # points
     half = recording.width / 2
-    world = Rectangle(
-        (-half, -half), recording.width, recording.width, fill=False, edgecolor=LINE, linewidth=1
-    )
+    world = Rectangle((-half, -half), recording.width, recording.width, fill=False, edgecolor=LINE, linewidth=1)
     axes.add_patch(world)
 
     neighbours = recording.neighbours[index]  # [N, K]
@@ -151,9 +143,7 @@ def _legend() -> tuple[list[Artist], list[str]]:
     from matplotlib.lines import Line2D
 
     def mark(marker: str, colour: str, face: str, size: float) -> Line2D:
-        return Line2D(
-            [], [], linestyle="", marker=marker, color=colour, mfc=face, mec=colour, markersize=size
-        )
+        return Line2D([], [], linestyle="", marker=marker, color=colour, mfc=face, mec=colour, markersize=size)
 
     handles: list[Artist] = [
         mark("o", SCENE["robot"], SCENE["robot"], 5),
@@ -169,9 +159,7 @@ def _save(figure: Figure, path: Path) -> Path:
     kinds = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in kinds:
-        raise MastError(
-            f"cannot write a plot as {Path(path).name}: give it one of {', '.join(sorted(kinds))}"
-        )
+        raise MastError(f"cannot write a plot as {Path(path).name}: give it one of {', '.join(sorted(kinds))}")
     with whole_file(Path(path)) as part:
         figure.savefig(part)
     return Path(path)

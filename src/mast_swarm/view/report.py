@@ -31,9 +31,7 @@ def report(folder: Path) -> dict[str, Path]:
     return made
 
 
-def replay_folder(
-    folder: Path, episode: int = 0, policies: Sequence[str] = (), out: Path | None = None
-) -> Path:
+def replay_folder(folder: Path, episode: int = 0, policies: Sequence[str] = (), out: Path | None = None) -> Path:
     """Write the HTML replay of one recorded episode, all recorded policies side by side or those named."""
     path = out or folder / "replay.html"
     write_replay(path, _recordings(folder, episode, policies))
@@ -46,9 +44,7 @@ def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Rec
     found = sorted(folder.glob(f"recording-*-{episode:03d}.npz"), key=lambda path: path.stat().st_mtime_ns)
     if not found:
         kept = sorted({int(path.stem.rsplit("-", 1)[1]) for path in folder.glob("recording-*-*.npz")})
-        raise MastError(
-            f"{folder} has no recording of episode {episode}; recorded: {kept or 'none (use --record)'}"
-        )
+        raise MastError(f"{folder} has no recording of episode {episode}; recorded: {kept or 'none (use --record)'}")
     loaded = {recording.policy: recording for recording in map(Recording.load, found)}
     for name in policies:
         if name not in loaded:

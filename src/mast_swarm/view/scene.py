@@ -44,9 +44,7 @@ def frame_at(recording: Recording, t: float) -> int:
     last = len(recording.positions) - 1
     index = round(t / recording.dt) if np.isfinite(t) else -1
     if not 0 <= index <= last:
-        raise MastError(
-            f"no frame at t = {t} s: the recording of {recording.policy} has 0..{duration(recording):g} s"
-        )
+        raise MastError(f"no frame at t = {t} s: the recording of {recording.policy} has 0..{duration(recording):g} s")
     return index
 
 

@@ -1,0 +1,142 @@
+"""Attention over lists: each query attends to its own short list of keys, wherever they are stored.
+
+The meaning is that of `model.attention.attend`; what differs is that queries of many views share one store of
+keys and values. On the CPU a compiled loop reads them in place; elsewhere they are gathered and padded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+
+from mast_swarm.model.attention import attend
+from mast_swarm.model.encoding import Rotation, rotate
+
+_MOST_THREADS = numba.get_num_threads()
+_GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
+
+
+@dataclass(frozen=True)
+class Lists:
+    """n lists of row numbers: list r is rows[start[r] : start[r] + count[r]], never empty."""
+
+    rows: Tensor  # [E] int64
+    start: Tensor  # [n] int64
+    count: Tensor  # [n] int64
+
+
+def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> Tensor:
+    """Query q[asks[r]] over keys and values kv[list r], softmax over the list, per head.
+
+    q [m, d]; asks [n] int64; kv [k, 2 d], keys then values, each head by head -> [n, d].
+    """
+    if q.device.type == "cpu":
+        return _attend_in_place(q, asks, kv, lists, heads)
+    return _attend_gathered(q, asks, kv, lists, heads)
+
+
+def _attend_gathered(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> Tensor:
+    longest, d = int(lists.count.max()), q.shape[1]
+    column = torch.arange(longest, device=q.device)
+    answer = q.new_empty(len(asks), d)
+    size = max(1, _GATHERED // (2 * d * longest))
+    for first in range(0, len(asks), size):
+        part = slice(first, first + size)
+        present = column < lists.count[part, None]  # [p, longest]
+        rows = lists.rows[(lists.start[part, None] + column).where(present, 0)]
+        keys, values = kv[rows].view(*rows.shape, 2, heads, -1).permute(2, 0, 3, 1, 4)  # [p, H, longest, d_a]
+        query = q[asks[part]].view(len(rows), heads, 1, -1)  # [p, H, 1, d_a]
+        answer[part] = attend(query, keys, values, present[:, None]).view(len(rows), d)
+    return answer
+
+
+def _attend_in_place(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> Tensor:
+    answer = torch.empty(len(asks), q.shape[1], dtype=q.dtype)
+    rows, start, count = lists.rows.numpy(), lists.start.numpy(), lists.count.numpy()
+    with _torch_threads():
+        _attend_kernel(q.numpy(), asks.numpy(), kv.numpy(), rows, start, count, heads, answer.numpy())
+    return answer
+
+
+def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
+    """Turn rows x [n, H d_a] in place, each head of row r by the phases of rotation[entry[r]] ([U,
+    d_a/2])."""
+    cos, sin = rotation
+    if x.device.type == "cpu":
+        with _torch_threads():
+            _turn_kernel(x.numpy(), cos.numpy(), sin.numpy(), entry.numpy(), heads)
+    else:
+        table = cos[entry][:, None], sin[entry][:, None]  # [n, 1, d_a/2]
+        x.copy_(rotate(x.unflatten(-1, (heads, -1)), table).flatten(-2))
+
+
+@contextmanager
+def _torch_threads() -> Iterator[None]:
+    """As many threads for the compiled loops as torch may use."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+# Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+@njit(cache=True, nogil=True, parallel=True, fastmath=_FAST)
+def _attend_kernel(q, asks, kv, rows, start, count, heads, answer):
+    d = q.shape[1]
+    width = d // heads
+    scale = q.dtype.type(1.0 / math.sqrt(width))
+    longest = count.max()
+    for r in prange(len(asks)):
+        weight = np.empty((heads, longest), q.dtype)
+        first, n = start[r], count[r]
+        for e in range(n):  # keys outside, heads inside: each key is read once, from end to end
+            row = rows[first + e]
+            for h in range(heads):
+                # Slices that are indexed from 0 are what the compiler can vectorise: 6x faster here.
+                query, key = q[asks[r], h * width : (h + 1) * width], kv[row, h * width : (h + 1) * width]
+                score = q.dtype.type(0.0)
+                for c in range(width):
+                    score += query[c] * key[c]
+                weight[h, e] = score * scale
+        for h in range(heads):
+            top, total = weight[h, :n].max(), q.dtype.type(0.0)
+            for e in range(n):
+                weight[h, e] = math.exp(weight[h, e] - top)
+                total += weight[h, e]
+            for e in range(n):
+                weight[h, e] /= total
+        answer[r] = 0.0
+        for e in range(n):
+            row = rows[first + e]
+            for h in range(heads):
+                w = weight[h, e]
+                out = answer[r, h * width : (h + 1) * width]
+                value = kv[row, d + h * width : d + (h + 1) * width]
+                for c in range(width):
+                    out[c] += w * value[c]
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _turn_kernel(x, cos, sin, entry, heads):
+    half = cos.shape[1]
+    for r in prange(len(x)):
+        c, s = cos[entry[r]], sin[entry[r]]
+        for h in range(heads):
+            pair = x[r, 2 * h * half : 2 * (h + 1) * half]
+            for k in range(half):
+                real, imaginary = pair[2 * k], pair[2 * k + 1]
+                pair[2 * k] = real * c[k] - imaginary * s[k]
+                pair[2 * k + 1] = real * s[k] + imaginary * c[k]

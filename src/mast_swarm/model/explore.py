@@ -1,0 +1,43 @@
+"""Exploration: what a robot does with the speed that its policy leaves open.
+
+A policy learned from an expert that sees everything answers with the mean of what the expert might do. A robot that
+cannot tell two goals apart gets a short command and hovers, though the expert would have gone somewhere at full
+speed. So an exploring policy also predicts that speed, and the robot fills the gap with a heading of its own, one
+that turns slowly at random and differs from robot to robot. Where the policy is sure the gap is nil, and nothing
+changes; on its goal the expert stands still, and so does the robot.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from mast_swarm.chance import combine, uniform
+
+
+def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
+    """A unit vector for each robot that drifts with time: [B, robots, 2].
+
+    seeds [B] int64; time [B] in units of the exploration time: over one unit a heading turns to the next of an
+    endless row of random ones. A function of seed, robot and time alone, so any robot can compute its own.
+    """
+    knot = time.floor().long()  # [B]
+    robot = torch.arange(robots, device=seeds.device)
+    here, there = (_direction(seeds[:, None], knot[:, None] + ahead, robot) for ahead in (0, 1))
+    share = (time - knot)[:, None, None].float()
+    blend = here + (there - here) * (share * share * (3 - 2 * share))  # smoothstep: no sudden turn at a knot
+    return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
+
+
+def _direction(seeds: Tensor, knot: Tensor, robot: Tensor) -> Tensor:
+    angle = uniform(combine(seeds, knot, robot)).float() * (2 * math.pi)
+    return torch.stack((angle.cos(), angle.sin()), dim=-1)
+
+
+def fill(prediction: Tensor, headings: Tensor) -> Tensor:
+    """Command [..., 2] from a prediction [..., 3] (mean command, expected speed) and headings [..., 2]."""
+    mean, speed = prediction[..., :2], prediction[..., 2:].clamp(0, 1)
+    gap = (speed - torch.linalg.vector_norm(mean, dim=-1, keepdim=True)).clamp_min(0)
+    return mean + speed * gap * headings  # times the speed once more: one that may well be on its goal stays there

@@ -1,0 +1,252 @@
+"""Attention of one layer as one GPU kernel each way: rotation, mask, softmax and both products fused (Triton).
+
+Why by hand: with a mask for every environment and a hundred robots, the library's attention pads and copies its mask
+and its inputs, and takes most of a training step. Here a program handles a block of queries of one head of one
+environment and walks over blocks of keys, reading queries, keys and values where the projection left them and turning
+them on the way in. It computes what `attention.attend` of rotated queries and keys computes.
+
+Symbols: B environments, N tokens, H heads, D = d_a width of a head, E = D/2 complex elements of a head.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK, _WARPS = 64, 4
+_LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _load_rows(base, rows, wide, tokens, stride):
+    return tl.load(base + rows[:, None] * stride + wide[None, :], mask=rows[:, None] < tokens, other=0.0)
+
+
+@triton.jit
+def _load_turned(base, rows, tokens, stride, cos, sin, BLOCK: tl.constexpr, D: tl.constexpr):
+    """Elements 2e and 2e+1 of rows of queries or keys as complex numbers, turned by their phases: [BLOCK, E] each.
+
+    Whole rows are read and split in registers: reading every other number would touch memory twice as often.
+    """
+    x = _load_rows(base, rows, tl.arange(0, D), tokens, stride)
+    real, imaginary = tl.split(tl.reshape(x, [BLOCK, D // 2, 2]))
+    turned_real = real * cos - imaginary * sin
+    turned_imaginary = real * sin + imaginary * cos
+    return turned_real.to(x.dtype), turned_imaginary.to(x.dtype)
+
+
+@triton.jit
+def _store_turned_back(base, rows, tokens, stride, real, imaginary, cos, sin, BLOCK: tl.constexpr, D: tl.constexpr):
+    """The gradient before the rotation, from that after it."""
+    x = tl.reshape(tl.join(real * cos + imaginary * sin, imaginary * cos - real * sin), [BLOCK, D])
+    at = base + rows[:, None] * stride + tl.arange(0, D)[None, :]
+    tl.store(at, x.to(base.dtype.element_ty), mask=rows[:, None] < tokens)
+
+
+@triton.jit
+def _load_phases(table, rows, pairs, tokens, E: tl.constexpr):
+    there = rows[:, None] < tokens
+    at = rows[:, None] * E + pairs[None, :]
+    return tl.load(table + at, mask=there, other=0.0)
+
+
+@triton.jit
+def _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale):
+    """Scores in units of log2, -inf where not allowed: [block of rows, block of columns]."""
+    s = tl.dot(q_real, tl.trans(k_real)) + tl.dot(q_imaginary, tl.trans(k_imaginary))
+    inside = (rows[:, None] < tokens) & (columns[None, :] < tokens)
+    allowed = tl.load(mask + rows[:, None] * tokens + columns[None, :], mask=inside, other=0)
+    return tl.where(allowed != 0, s * (scale * _LOG2E), float("-inf"))
+
+
+@triton.jit
+def _forward(
+    qkv, cos, sin, mask, out, logsum, tokens, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    E: tl.constexpr = D // 2
+    WIDTH: tl.constexpr = HEADS * D
+    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pairs, wide = tl.arange(0, E), tl.arange(0, D)
+    qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
+    cos += environment.to(tl.int64) * tokens * E
+    sin += environment.to(tl.int64) * tokens * E
+    mask += environment.to(tl.int64) * tokens * tokens
+    c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+    q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    highest = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    y = tl.zeros([BLOCK, D], tl.float32)
+    for start in range(0, tokens, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+        k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
+        v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
+        a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale)
+        above = tl.maximum(highest, tl.max(a, 1))
+        safe = tl.where(above == float("-inf"), 0.0, above)  # a row that has seen no allowed key yet
+        p = tl.exp2(a - safe[:, None])
+        keep = tl.exp2(highest - safe)
+        total = total * keep + tl.sum(p, 1)
+        y = y * keep[:, None] + tl.dot(p.to(v.dtype), v)
+        highest = above
+    total = tl.where(total == 0.0, 1.0, total)
+    safe = tl.where(highest == float("-inf"), 0.0, highest)
+    at = out + (environment.to(tl.int64) * tokens + rows[:, None]) * WIDTH + head * D + wide[None, :]
+    tl.store(at, (y / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < tokens)
+    tl.store(logsum + tl.program_id(1).to(tl.int64) * tokens + rows, safe + tl.log2(total), mask=rows < tokens)
+
+
+@triton.jit
+def _backward_keys(
+    qkv, cos, sin, mask, out, logsum, grad, grad_qkv, tokens, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a block of keys and values: walks over the queries."""
+    E: tl.constexpr = D // 2
+    WIDTH: tl.constexpr = HEADS * D
+    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pairs, wide = tl.arange(0, E), tl.arange(0, D)
+    shift = environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
+    qkv += shift
+    grad_qkv += shift
+    grad += environment.to(tl.int64) * tokens * WIDTH + head * D
+    cos += environment.to(tl.int64) * tokens * E
+    sin += environment.to(tl.int64) * tokens * E
+    mask += environment.to(tl.int64) * tokens * tokens
+    logsum += tl.program_id(1).to(tl.int64) * tokens
+    out += environment.to(tl.int64) * tokens * WIDTH + head * D
+    kc, ks = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+    k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, kc, ks, BLOCK, D)
+    v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
+    dv = tl.zeros([BLOCK, D], tl.float32)
+    dk_real = tl.zeros([BLOCK, E], tl.float32)
+    dk_imaginary = tl.zeros([BLOCK, E], tl.float32)
+    for start in range(0, tokens, BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+        q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+        a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale)
+        lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
+        p = tl.exp2(a - lse[:, None])
+        dy = _load_rows(grad, rows, wide, tokens, WIDTH)
+        y = _load_rows(out, rows, wide, tokens, WIDTH)
+        delta = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
+        dv += tl.dot(tl.trans(p.to(dy.dtype)), dy)
+        dp = tl.dot(dy, tl.trans(v))
+        ds = (p * (dp - delta[:, None]) * scale).to(q_real.dtype)
+        dk_real += tl.dot(tl.trans(ds), q_real)
+        dk_imaginary += tl.dot(tl.trans(ds), q_imaginary)
+    _store_turned_back(grad_qkv + WIDTH, columns, tokens, 3 * WIDTH, dk_real, dk_imaginary, kc, ks, BLOCK, D)
+    at = grad_qkv + 2 * WIDTH + columns[:, None] * (3 * WIDTH) + wide[None, :]
+    tl.store(at, dv.to(grad_qkv.dtype.element_ty), mask=columns[:, None] < tokens)
+
+
+@triton.jit
+def _backward_queries(
+    qkv, cos, sin, mask, out, logsum, grad, grad_qkv, tokens, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a block of queries: walks over the keys."""
+    E: tl.constexpr = D // 2
+    WIDTH: tl.constexpr = HEADS * D
+    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pairs, wide = tl.arange(0, E), tl.arange(0, D)
+    shift = environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
+    qkv += shift
+    grad_qkv += shift
+    grad += environment.to(tl.int64) * tokens * WIDTH + head * D
+    cos += environment.to(tl.int64) * tokens * E
+    sin += environment.to(tl.int64) * tokens * E
+    mask += environment.to(tl.int64) * tokens * tokens
+    logsum += tl.program_id(1).to(tl.int64) * tokens
+    out += environment.to(tl.int64) * tokens * WIDTH + head * D
+    qc, qs = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+    q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, qc, qs, BLOCK, D)
+    dy = _load_rows(grad, rows, wide, tokens, WIDTH)
+    delta = tl.sum(dy.to(tl.float32) * _load_rows(out, rows, wide, tokens, WIDTH).to(tl.float32), 1)
+    lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
+    dq_real = tl.zeros([BLOCK, E], tl.float32)
+    dq_imaginary = tl.zeros([BLOCK, E], tl.float32)
+    for start in range(0, tokens, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+        k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
+        v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
+        a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale)
+        p = tl.exp2(a - lse[:, None])
+        dp = tl.dot(dy, tl.trans(v))
+        ds = (p * (dp - delta[:, None]) * scale).to(k_real.dtype)
+        dq_real += tl.dot(ds, k_real)
+        dq_imaginary += tl.dot(ds, k_imaginary)
+    _store_turned_back(grad_qkv, rows, tokens, 3 * WIDTH, dq_real, dq_imaginary, qc, qs, BLOCK, D)
+
+
+@torch.library.custom_op("mast::turned_attention", mutates_args=())
+def turned_attention(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Attention of rotated queries and keys over the allowed keys.
+
+    qkv [B, N, 3 d] as projected; cos, sin [B, N, E] fp32; mask [B, N, N] bool -> y [B, N, d], and the logarithm (to
+    base 2) of each softmax's denominator [B, H, N], which the gradient needs.
+    """
+    qkv, cos, sin, mask = (t.contiguous() for t in (qkv, cos, sin, mask))
+    batch, tokens, triple = qkv.shape
+    width = triple // 3
+    out = qkv.new_empty((batch, tokens, width))
+    logsum = torch.empty((batch, heads, tokens), dtype=torch.float32, device=qkv.device)
+    grid = (triton.cdiv(tokens, _BLOCK), batch * heads)
+    _forward[grid](
+        qkv, cos, sin, mask.view(torch.uint8), out, logsum, tokens, (width // heads) ** -0.5,
+        HEADS=heads, D=width // heads, BLOCK=_BLOCK, num_warps=_WARPS,
+    )  # fmt: skip
+    return out, logsum
+
+
+@turned_attention.register_fake
+def _(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    batch, tokens, triple = qkv.shape
+    return (
+        qkv.new_empty((batch, tokens, triple // 3)),
+        qkv.new_empty((batch, heads, tokens), dtype=torch.float32),
+    )
+
+
+@torch.library.custom_op("mast::turned_attention_backward", mutates_args=())
+def turned_attention_backward(
+    grad: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, out: Tensor, logsum: Tensor
+) -> Tensor:
+    """The gradient [B, N, 3 d] of what was projected, from that of y [B, N, d]."""
+    grad, qkv, cos, sin, mask = (t.contiguous() for t in (grad, qkv, cos, sin, mask))
+    batch, tokens, triple = qkv.shape
+    heads, width = logsum.shape[1], triple // 3
+    grad_qkv = torch.empty_like(qkv)
+    grid = (triton.cdiv(tokens, _BLOCK), batch * heads)
+    for kernel in (_backward_keys, _backward_queries):
+        kernel[grid](
+            qkv, cos, sin, mask.view(torch.uint8), out, logsum, grad, grad_qkv, tokens, (width // heads) ** -0.5,
+            HEADS=heads, D=width // heads, BLOCK=_BLOCK, num_warps=_WARPS,
+        )  # fmt: skip
+    return grad_qkv
+
+
+@turned_attention_backward.register_fake
+def _(grad: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, out: Tensor, logsum: Tensor) -> Tensor:
+    return torch.empty_like(qkv)
+
+
+def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    qkv, cos, sin, mask, _ = inputs
+    out, logsum = output
+    ctx.save_for_backward(qkv, cos, sin, mask, out, logsum)
+
+
+def _gradient(ctx, grad: Tensor, _: Tensor | None):  # type: ignore[no-untyped-def]
+    return turned_attention_backward(grad, *ctx.saved_tensors), None, None, None, None
+
+
+turned_attention.register_autograd(_gradient, setup_context=_keep)

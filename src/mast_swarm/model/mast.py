@@ -1,0 +1,52 @@
+"""The multi-agent spatial transformer: pre-norm blocks of masked attention and MLP, and the stack of them."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from mast_swarm.model.attention import attend_packed
+from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.encoding import Rotation
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, eq. (mhsa), with each head's queries and keys turned by RoPE."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)  # queries, keys, values; each head by head
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x: Tensor, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
+        return self.out(attend_packed(self.qkv(x), self.heads, rotation, mask))  # [B, N, d]
+
+
+class Block(nn.Module):
+    """x += MHSA(LN(x)); x += MLP(LN(x)), with an MLP of hidden width 2d."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        d = config.width
+        self.norm1 = nn.LayerNorm(d)
+        self.attention = Attention(config)
+        self.norm2 = nn.LayerNorm(d)
+        self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, d))
+
+    def forward(self, x: Tensor, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.norm1(x), rotation, mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class MAST(nn.Module):
+    """L blocks and a final norm, [B, N, d] -> [B, N, d]. Rotation and mask are the same in every layer."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, x: Tensor, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
+        for block in self.blocks:
+            x = block(x, rotation, mask)
+        return self.norm(x)

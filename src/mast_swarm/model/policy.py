@@ -1,0 +1,223 @@
+"""A policy: observations in, velocity commands out; saved as config.json and model.safetensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.model.attention import allowed
+from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.encoding import make_encoding, near_origin
+from mast_swarm.model.explore import fill, heading
+from mast_swarm.model.mast import MAST
+from mast_swarm.model.perception import make_perception
+
+ZOO = Path(__file__).parent.parent / "zoo"
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+
+
+class Policy(nn.Module):
+    """Perception -> message -> (lift) -> MAST -> MLP -> command, for all robots of all environments at once.
+
+    Commands are in units of u_max; the world scales one longer than 1 back to length 1. Initial weights
+    depend on `seed` alone. Under autocast positions, phases and the residual stream stay fp32.
+    """
+
+    def __init__(self, config: PolicyConfig | None = None, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config = PolicyConfig() if config is None else config
+        d = config.width
+        with torch.random.fork_rng(devices=[]):  # leaves the global random state as it was
+            torch.manual_seed(seed)
+            self.perception = make_perception(config)
+            self.lift = nn.Identity() if config.message_width == d else nn.Linear(config.message_width, d)
+            self.encoding = make_encoding(config)
+            self.goal = nn.Parameter(torch.randn(d) / d**0.5) if config.variant == "C" else None
+            self.mast = MAST(config)
+            self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, self.outputs))
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in a prediction: the command, and where the policy explores the expert's expected speed."""
+        return 2 if self.config.exploration_time is None else 3
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights, and of messages and commands even under autocast."""
+        return self.mast.norm.weight.dtype
+
+    def perceive(self, features: Tensor) -> Tensor:
+        """The message of every robot: features [B, N, F] -> [B, N, d_msg]."""
+        return self.perception(features).to(self.dtype)
+
+    def decide(
+        self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
+    ) -> Tensor:
+        """Predictions [B, N, 2 or 3] from messages [B, N, d_msg] at positions [B, N, 2] metres.
+
+        A prediction is the command in units of u_max, and with exploration the expert's expected speed.
+        component: labels [B, N] int64 of the connected components, or a matrix [B, N, N] bool ([b, i, j]:
+        what j says can reach i), or None when all are connected; read by variant M alone. goals [B, G, 2]
+        metres, read by variant C alone.
+        """
+        self.check(message, positions, component, goals)
+        config, robots = self.config, positions.shape[1]
+        x = self.lift(message).to(self.dtype)  # [B, N, d]
+        if self.goal is not None and goals is not None:  # T = N + G tokens, robots first
+            token = self.goal.expand(goals.shape[0], goals.shape[1], -1)
+            x = torch.cat((x, token), dim=1)
+            positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
+        x = self.encoding.embed(x, positions)
+        rotation = self.encoding.rotation(positions - near_origin(positions))
+        mask = allowed(positions, config.attention_radius, component if config.component_mask else None)
+        y = self.mast(x, rotation, mask)  # [B, T, d]
+        return self.head(y[:, :robots]).to(self.dtype)
+
+    def forward(
+        self,
+        features: Tensor,
+        positions: Tensor,
+        component: Tensor | None = None,
+        goals: Tensor | None = None,
+    ) -> Tensor:
+        """Predictions [B, N, 2 or 3] from features [B, N, F]; the rest as in `decide`."""
+        return self.decide(self.perceive(features), positions, component, goals)
+
+    def command(self, prediction: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
+        """Commands [B, N, 2] in units of u_max from predictions [B, N, 2 or 3].
+
+        Exploration adds to it what seeds [B] int64 and time [B] seconds give each robot; without it they are not
+        read.
+        """
+        if self.config.exploration_time is None:
+            return prediction
+        return fill(prediction, heading(seeds, time / self.config.exploration_time, prediction.shape[1]))
+
+    def check(
+        self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
+    ) -> None:
+        """Raise an error that names what is wrong with the input of `decide`, if anything is."""
+        if positions.ndim != 3 or positions.shape[-1] != 2:
+            raise MastError(f"positions have shape {tuple(positions.shape)}: expected [B, N, 2] metres")
+        batch, robots, _ = positions.shape
+        width = self.config.message_width
+        if message.shape != (batch, robots, width):
+            raise MastError(f"messages have shape {tuple(message.shape)}: expected {(batch, robots, width)}")
+        if component is not None:
+            matrix = component.dtype == torch.bool
+            expected = (batch, robots, robots) if matrix else (batch, robots)
+            if component.shape != expected:
+                kind = "component matrix (bool)" if matrix else "component labels"
+                raise MastError(f"{kind} have shape {tuple(component.shape)}: expected {expected}")
+        if self.config.variant == "C":
+            if goals is None:
+                raise MastError("a policy of variant C needs the goals: pass goals [B, G, 2] metres")
+            if goals.ndim != 3 or goals.shape[0] != batch or goals.shape[-1] != 2:
+                raise MastError(f"goals have shape {tuple(goals.shape)}: expected [{batch}, G, 2] metres")
+        # Values are read on the CPU only: on a GPU the question alone would stall the queue.
+        if positions.device.type == "cpu" and not torch.compiler.is_compiling():
+            for name, value in (("positions", positions), ("messages", message), ("goals", goals)):
+                if value is not None and not torch.isfinite(value).all():
+                    raise MastError(f"{name} hold NaN or infinity: expected finite numbers")
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write config.json and model.safetensors to `folder`, all or nothing.
+
+        A folder that holds anything already is refused unless `overwrite`, which then replaces it whole.
+        """
+        folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise MastError(f"cannot save a policy to '{folder}': it is a file, expected a folder")
+        if folder.exists() and any(folder.iterdir()) and not overwrite:
+            raise MastError(f"cannot save a policy to '{folder}': it is not empty; choose another")
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        except OSError as error:
+            raise MastError(f"cannot save a policy to '{folder}': {error.strerror}") from error
+        try:
+            beside.chmod(0o755)
+            (beside / CONFIG_FILE).write_text(json.dumps(self.config.to_dict(), indent=2) + "\n")
+            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+            save_file(weights, beside / WEIGHTS_FILE)
+            if folder.exists():  # rename replaces only an empty folder
+                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+                os.rename(folder, old / folder.name)
+                os.rename(beside, folder)
+                shutil.rmtree(old)
+            else:
+                os.rename(beside, folder)
+        except OSError as error:
+            raise MastError(f"cannot save a policy to '{folder}': {error.strerror}") from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    @classmethod
+    def load(cls, name: str | Path) -> Policy:
+        """The policy in a folder, or the one of that name in the zoo (such as "navigation/mast-m")."""
+        folder = Path(name)
+        if not folder.is_dir():
+            if str(name) not in zoo_names():
+                if folder.exists():
+                    raise MastError(f"'{folder}' is a file: expected a policy folder or a name from the zoo")
+                if not zoo_names():
+                    raise MastError(f"no policy folder '{name}', and the zoo of trained policies is empty")
+                raise unknown("policy", str(name), zoo_names())
+            folder = ZOO / name
+        policy = cls(_read_config(folder / CONFIG_FILE))
+        _load_weights(policy, folder / WEIGHTS_FILE)
+        return policy.eval()
+
+
+def zoo_names() -> list[str]:
+    """Names of the policies that come with the package: the folders of the zoo that hold a config.json."""
+    return sorted(file.parent.relative_to(ZOO).as_posix() for file in ZOO.rglob(CONFIG_FILE))
+
+
+def _read_config(file: Path) -> PolicyConfig:
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MastError(f"cannot read '{file}': {error.strerror}") from error
+    except ValueError as error:  # neither JSON nor even text
+        raise MastError(f"'{file}' is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise MastError(f"'{file}' holds a JSON {type(fields).__name__}: expected an object of config fields")
+    try:
+        return PolicyConfig.from_dict(fields)
+    except MastError as error:
+        raise MastError(f"'{file}': {error}") from error
+
+
+def _load_weights(policy: Policy, file: Path) -> None:
+    try:
+        weights = load_file(file)
+    except OSError as error:
+        raise MastError(f"cannot read '{file}': {error.strerror or 'no such file'}") from error
+    except SafetensorError as error:
+        raise MastError(f"'{file}' is truncated or no safetensors file: {error}") from error
+    expected = policy.state_dict()
+    for name, tensor in expected.items():
+        if name not in weights:
+            raise MastError(f"'{file}' lacks tensor '{name}' that its config.json asks for")
+        if weights[name].shape != tensor.shape:
+            shapes = f"{list(weights[name].shape)}, config.json asks for {list(tensor.shape)}"
+            raise MastError(f"'{file}': tensor '{name}' has shape {shapes}")
+        if weights[name].dtype != tensor.dtype:
+            raise MastError(f"'{file}': tensor '{name}' is {weights[name].dtype}, expected {tensor.dtype}")
+        if not torch.isfinite(weights[name]).all():
+            raise MastError(f"'{file}': tensor '{name}' holds NaN or infinity")
+    for name in weights:
+        if name not in expected:
+            raise MastError(f"'{file}' holds tensor '{name}' that its config.json knows nothing of")
+    policy.load_state_dict(weights)

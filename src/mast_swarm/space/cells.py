@@ -1,0 +1,233 @@
+"""Cell lists: points sorted by square cells of one size an environment, for large teams.
+
+`Cells` is the torch version, for CUDA (and the CPU): a sparse grid, the points sorted by the key of their
+cell, so that cells next to each other in a row are one run of points, found by bisection; empty cells cost
+nothing. The CPU has its own version, in numba, which nests grids where points crowd: see `_cpu_cells`.
+`build_cpu` gives its arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mast_swarm.space.dense import squared_distance
+
+AXIS = 20  # bits of a cell's column and of its row
+PAIRS = 2**25  # candidate pairs looked at together, which bounds memory
+CROWD = 32  # points a cell above which the first grid is made finer
+SLACK = 1e-6  # share of a side, beyond the rounding of cell borders and of d2 in float32
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Points [B, N, 2] sorted by cell. Coordinates of cells are float64, so that cell borders are sharp."""
+
+    origin: Tensor  # [B, 2] lower corner of the points' box, metres
+    side: Tensor  # [B] side of a cell, metres
+    size: Tensor  # [B, 2] columns and rows
+    key: Tensor  # [B * N] sorted (environment, row, column) of each point's cell
+    order: Tensor  # [B * N] flat b * N + j of the point at that place; within a cell by index
+
+    @classmethod
+    def build(cls, points: Tensor, side: Tensor) -> Cells:
+        """Sorts points [B, N, 2], N > 0, into cells of side [B] or larger, where 2**20 cells an axis do not
+        suffice.
+        """
+        batch = points.shape[0]
+        place = points.double()
+        origin = place.amin(1)
+        extent = place.amax(1) - origin
+        side = torch.maximum(side.double(), extent.amax(-1) / (2**AXIS - 2)).clamp_min(1e-290)
+        size = (extent / side[:, None]).floor().long() + 1
+        cell = ((place - origin[:, None]) / side[:, None, None]).floor().long()
+        cell = torch.minimum(cell, size[:, None] - 1)
+        environment = torch.arange(batch, device=points.device)[:, None]
+        key = ((environment << AXIS | cell[..., 1]) << AXIS | cell[..., 0]).reshape(-1)
+        key, order = key.sort(stable=True)
+        return cls(origin, side, size, key, order)
+
+    def block(self, queries: Tensor, environment: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The 3 x 3 cells around each of Q queries [Q, 2].
+
+        Returns begin and end [Q, 3] of the runs of `order` that hold them, one a row of cells, and the
+        distance [Q] in metres within which no point can lie outside them.
+        """
+        side = self.side[environment, None]
+        size = self.size[environment]
+        place = queries.double() - self.origin[environment]
+        cell = torch.minimum((place / side).floor().clamp_min(0), size - 1.0).long()
+        low = place - (cell - 1) * side
+        high = (cell + 2) * side - place
+        # Beyond the first and the last cell there is nothing.
+        gap = torch.minimum(low.masked_fill(cell <= 1, math.inf), high.masked_fill(cell + 2 >= size, math.inf)).amin(-1)
+        gap = gap - SLACK * side[:, 0]
+        row = cell[:, 1:] + torch.arange(-1, 2, device=queries.device)  # [Q, 3]
+        base = (environment[:, None] << AXIS | row.clamp_min(0)) << AXIS
+        west = (cell[:, :1] - 1).clamp_min(0)
+        east = torch.minimum(cell[:, :1] + 1, size[:, :1] - 1)
+        begin = torch.searchsorted(self.key, base | west)
+        end = torch.searchsorted(self.key, base | east, right=True)
+        outside = (row < 0) | (row >= size[:, 1:])
+        return begin, torch.where(outside, begin, end), gap
+
+    def candidates(self, begin: Tensor, end: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """The points in the runs begin .. end [Q, 3], for blocks of queries small enough for memory.
+
+        Yields the block and, for every candidate pair, the query (counted from the block's first) and the
+        flat point.
+        """
+        length = end - begin
+        total = length.sum(-1).cumsum(0)
+        pairs = int(total[-1]) if total.numel() else 0
+        marks = torch.arange(1, pairs // PAIRS + 1, device=total.device) * PAIRS
+        cuts = sorted({0, *torch.searchsorted(total, marks, right=True).tolist(), total.numel()})
+        for first, last in pairwise(cuts):
+            run = length[first:last].reshape(-1)
+            which = torch.repeat_interleave(run)  # [P] the run of each pair
+            before = run.cumsum(0) - run
+            at = torch.arange(which.numel(), device=which.device) - before[which]
+            yield slice(first, last), which // 3, self.order[begin[first:last].reshape(-1)[which] + at]
+
+
+def _extent(points: Tensor) -> Tensor:
+    """Longer side [B] of each environment's bounding box, metres."""
+    return (points.amax(1) - points.amin(1)).double().amax(-1)
+
+
+def _spacing(points: Tensor) -> Tensor:
+    """Side [B] of a cell that holds about two points where the points are spread evenly over their box."""
+    extent = (points.amax(1) - points.amin(1)).double()
+    wanted = max(1, points.shape[1] // 2)
+    return torch.maximum((extent.prod(-1) / wanted).sqrt(), extent.amax(-1) / wanted).clamp_min(1e-290)
+
+
+def _fine(points: Tensor) -> Cells:
+    """The first grid: finer than the mean density asks where some cell of the environment is crowded."""
+    batch = points.shape[0]
+    side = _spacing(points)
+    extent = _extent(points)
+    while True:
+        cells = Cells.build(points, side)
+        _, which, count = torch.unique_consecutive(cells.key, return_inverse=True, return_counts=True)
+        crowd = torch.zeros(batch, dtype=count.dtype, device=count.device)
+        crowd.scatter_reduce_(0, cells.key >> (2 * AXIS), count[which], "amax")
+        finer = (crowd > CROWD) & (side / 4 > extent / 2**AXIS) & (extent > 0)
+        if not bool(finer.any()):
+            return cells
+        side = torch.where(finer, side / 4, side)
+
+
+def nearest_cells(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
+    """As neighbours.nearest, N > 0. Each query looks at 3 x 3 cells; those whose k-th nearest is not proven
+    by that go again with cells twice as wide, until a block of cells covers all points. Waits for the device
+    once a round."""
+    batch, m, _ = queries.shape
+    n = points.shape[1]
+    place = queries.reshape(-1, 2)
+    spots = points.reshape(-1, 2)
+    distance = queries.new_full((batch * m, k), math.inf)
+    index = torch.full((batch * m, k), -1, dtype=torch.int64, device=queries.device)
+    waiting = torch.arange(batch * m, device=queries.device)
+    cells = _fine(points)
+    while waiting.numel():
+        begin, end, gap = cells.block(place[waiting], waiting // m)
+        done = []
+        for block, query, point in cells.candidates(begin, end):
+            who = waiting[block]
+            near, name = _smallest(place, spots, who, query, point, k, n, m if exclude_self else None)
+            proven = near[:, -1] * (1 + SLACK) < gap[block].clamp_min(0) ** 2
+            proven |= gap[block] == math.inf
+            distance[who], index[who] = near.sqrt(), name
+            done.append(proven)
+        waiting = waiting[~torch.cat(done)]
+        if waiting.numel():
+            cells = Cells.build(points, cells.side * 2)
+    return distance.view(batch, m, k), index.view(batch, m, k)
+
+
+def _smallest(
+    place: Tensor, spots: Tensor, who: Tensor, query: Tensor, point: Tensor, k: int, n: int, m: int | None
+) -> tuple[Tensor, Tensor]:
+    """d2 and index [Q, k] of the k nearest of each query's candidates, ties to the lowest index. m: drop the
+    query's own.
+    """
+    d2 = squared_distance(place[who[query]], spots[point])
+    name = point % n
+    if m is not None:
+        d2 = d2.masked_fill(name == who[query] % m, math.inf)
+    near = d2.new_full((who.numel(), k), math.inf)
+    index = torch.full((who.numel(), k), -1, dtype=torch.int64, device=d2.device)
+    for rank in range(k):
+        best = d2.new_full((who.numel(),), math.inf).scatter_reduce_(0, query, d2, "amin")
+        tied = d2 == best[query]
+        first = torch.full_like(best, n, dtype=torch.int64)
+        first.scatter_reduce_(0, query, torch.where(tied, name, n), "amin")
+        near[:, rank] = best
+        index[:, rank] = first.masked_fill(best == math.inf, -1)
+        d2 = d2.masked_fill(name == first[query], math.inf)
+    return near, index
+
+
+def _near_pairs(
+    queries: Tensor, points: Tensor, radius: float, squared_radius: float
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Flat (query, point) pairs nearer than the radius, in blocks."""
+    batch, m, _ = queries.shape
+    side = torch.full((batch,), radius, dtype=torch.float64, device=queries.device)
+    side = torch.minimum(side * (1 + SLACK), _extent(points) + 1.0)  # one cell then holds all, also where inf
+    cells = Cells.build(points, side)
+    place = queries.reshape(-1, 2)
+    spots = points.reshape(-1, 2)
+    who = torch.arange(batch * m, device=queries.device)
+    begin, end, _ = cells.block(place, who // m)
+    for block, query, point in cells.candidates(begin, end):
+        flat = who[block][query]
+        near = squared_distance(place[flat], spots[point]) < squared_radius
+        yield flat[near], point[near]
+
+
+def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: float) -> Tensor:
+    """As neighbours.count_within, N > 0."""
+    batch, m, _ = queries.shape
+    count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
+    for query, _ in _near_pairs(queries, points, radius, squared_radius):
+        count.scatter_add_(0, query, torch.ones_like(query))
+    return count.view(batch, m)
+
+
+def pairs_cells(points: Tensor, radius: float, squared_radius: float) -> tuple[Tensor, Tensor]:
+    """As dense.pairs_within, N > 0."""
+    n = points.shape[1]
+    found = [torch.stack(pair) for pair in _near_pairs(points, points, radius, squared_radius)]
+    target, source = torch.cat(found, 1) if found else torch.zeros((2, 0), dtype=torch.int64, device=points.device)
+    different = target != source
+    target, source = target[different], source[different]
+    by_both = (target * n + source % n).argsort()
+    return source[by_both], target[by_both]
+
+
+def build_cpu(points: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The nested cell lists of points [B, N, 2], N > 0; `_cpu_cells` says what each array holds."""
+    from mast_swarm.space import _cpu_cells
+
+    batch, n, _ = points.shape
+    room = 4 * n + 16  # one grid takes at most 1.5 N + 2 entries; what finds no more room stays undivided
+    grids = n // 8 + 2
+    cells = (
+        np.empty((batch, n), np.int32),
+        np.empty((batch, n), points.dtype),
+        np.empty((batch, n), points.dtype),
+        np.empty((batch, room), np.int32),
+        np.empty((batch, room), np.int32),
+        np.empty((batch, grids, 3), np.float64),
+        np.empty((batch, grids, 5), np.int64),
+    )
+    _cpu_cells.build(points, cells)
+    return cells

@@ -1,0 +1,126 @@
+"""Who hears whom: communication graphs, their connected components, and hops.
+
+An edge carries information from `source`, the robot that is heard, to `target`, the robot that hears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mast_swarm.errors import MastError
+from mast_swarm.space import dense
+from mast_swarm.space._checks import check_positions, check_radius
+from mast_swarm.space.neighbours import pairs_within
+
+CUDA_DENSE = 2048  # robots up to which components on CUDA are found from the N x N matrix, without waiting
+MOST_HOPS = torch.iinfo(torch.int16).max
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Edges of B graphs of N robots each, in flat numbering b * N + i. Edges may repeat and may be loops."""
+
+    source: Tensor  # [E] int64, the robot that is heard
+    target: Tensor  # [E] int64, the robot that hears
+    batch: int
+    nodes: int
+
+    def adjacency(self) -> Tensor:
+        """[B, N, N] bool: element b, i, j says that i hears j."""
+        matrix = torch.zeros(self.batch * self.nodes**2, dtype=torch.bool, device=self.source.device)
+        if self.nodes > 0:
+            matrix.index_fill_(0, self.target * self.nodes + self.source % self.nodes, True)
+        return matrix.view(self.batch, self.nodes, self.nodes)
+
+
+def neighbour_graph(index: Tensor, *, directed: bool = False) -> Graph:
+    """Each robot hears its nearest, index [B, N, k]; links carry both ways unless directed (SPEC 3).
+
+    A missing neighbour (-1) gives a loop, so that the number of edges depends on shapes alone.
+    """
+    if index.dim() != 3 or index.dtype != torch.int64:
+        raise MastError(
+            f"index is {index.dtype} {list(index.shape)}, expected int64 [environments, robots, k] as nearest gives it"
+        )
+    batch, n, _ = index.shape
+    flat = torch.arange(batch * n, device=index.device).view(batch, n, 1)
+    target = flat.expand_as(index)
+    source = torch.where(index < 0, target, index + flat[:, :1])
+    if directed:
+        return Graph(source.reshape(-1), target.reshape(-1), batch, n)
+    # One environment's edges stay together, so that environments touch separate memory.
+    return Graph(torch.cat([source, target], -1).reshape(-1), torch.cat([target, source], -1).reshape(-1), batch, n)
+
+
+def radius_graph(points: Tensor, radius: float, *, method: str = "auto") -> Graph:
+    """All pairs i != j with |p_i - p_j| < radius hear each other; edges sorted by (target, source).
+
+    points: [B, N, 2], radius: metres.
+    """
+    check_positions("points", points)
+    check_radius(radius)
+    source, target = pairs_within(points.detach(), radius, method)
+    return Graph(source, target, points.shape[0], points.shape[1])
+
+
+def components(graph: Graph) -> Tensor:
+    """[B, N] int64: lowest index of the weakly connected component that each robot is in."""
+    if graph.nodes == 0:
+        return graph.source.new_zeros((graph.batch, 0))
+    if graph.source.is_cuda:
+        return dense.labels(graph.adjacency()) if graph.nodes <= CUDA_DENSE else spread_labels(graph)
+    from mast_swarm.space import _cpu_graph
+
+    label = np.empty(graph.batch * graph.nodes, np.int64)
+    source, target = graph.source.contiguous().numpy(), graph.target.contiguous().numpy()
+    _cpu_graph.union_find(source, target, graph.nodes, label)
+    return torch.from_numpy(label).view(graph.batch, graph.nodes)
+
+
+def spread_labels(graph: Graph) -> Tensor:
+    """As components, for many robots: every edge offers each end's label to the other end and to the other's
+    label, then labels jump to their label's label, until nothing changes. Waits for the device once a
+    round."""
+    label = torch.arange(graph.batch * graph.nodes, device=graph.source.device)
+    while True:
+        old = label
+        a, b = old[graph.source], old[graph.target]
+        where = torch.cat([graph.source, graph.target, a, b])
+        label = old.scatter_reduce(0, where, torch.cat([b, a, b, a]), "amin")
+        label = label[label]
+        label = label[label]
+        if torch.equal(label, old):
+            return (label % graph.nodes).view(graph.batch, graph.nodes)
+
+
+def reachable(graph: Graph) -> Tensor:
+    """[B, N, N] bool: element b, i, j says that information can flow from j to i; every robot reaches itself."""
+    matrix = graph.adjacency()
+    if graph.source.is_cuda:
+        return dense.closure(matrix)
+    from mast_swarm.space import _cpu_graph
+
+    _cpu_graph.closure(matrix.numpy())
+    return matrix
+
+
+def hops(graph: Graph, limit: int | None = None) -> Tensor:
+    """[B, N, N] int16: fewest links from j to i, 0 on the diagonal, -1 where there is no way (or none within
+    limit).
+    """
+    if graph.nodes - 1 > MOST_HOPS:
+        raise MastError(f"{graph.nodes} robots, expected at most {MOST_HOPS + 1}: hops are an N x N table of int16")
+    if limit is not None and limit < 0:
+        raise MastError(f"limit is {limit} hops, expected 0 or more")
+    if graph.source.is_cuda:
+        return dense.hops(graph.adjacency(), limit)
+    from mast_swarm.space import _cpu_graph
+
+    steps = torch.empty((graph.batch, graph.nodes, graph.nodes), dtype=torch.int16)
+    most = graph.nodes if limit is None else min(limit, graph.nodes)
+    _cpu_graph.hops(graph.adjacency().numpy(), most, steps.numpy())
+    return steps

@@ -1,0 +1,155 @@
+"""Nearest points and points within a radius, for every query of every environment.
+
+`method` is "dense" (every pair), "cells" (cell lists, linear in N) or "auto", which takes the faster for the
+size. On the CPU the work is done by numba kernels, on CUDA by torch. All of them find the same points in the
+same order, for d2 = dx*dx + dy*dy is the same number everywhere (type of the positions, nothing fused) and
+ties go to the lowest index; the root of d2 may differ in the last bit between libraries.
+The kernels are imported where they are called: numba takes half a second to load, and CUDA does without it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.space import cells, dense
+from mast_swarm.space._checks import check_finite, check_pair, check_radius, squared
+
+# Where cells overtake every pair, measured: on the CPU by the number of points, on CUDA by that and the
+# memory.
+CPU_DENSE = 1024
+CUDA_DENSE = 4096
+SORTED_QUERIES = 2**17  # from here on queries in no order miss the cache too often
+
+
+def choose(method: str, points: Tensor, queries: int) -> str:
+    """Dense or cells for points [B, N, 2] and so many queries an environment: by shape and device alone."""
+    if method not in ("auto", "dense", "cells"):
+        raise unknown("method", method, ("auto", "dense", "cells"))
+    batch, n, _ = points.shape
+    if n == 0:
+        return "dense"
+    if method != "auto":
+        return method
+    if points.is_cuda:
+        return "dense" if n <= CUDA_DENSE and batch * queries * n <= 16 * dense.PAIRS else "cells"
+    return "dense" if n <= CPU_DENSE else "cells"
+
+
+def _array(positions: Tensor) -> np.ndarray:
+    return positions.detach().contiguous().numpy()
+
+
+def _visit(queries: Tensor, points: Tensor, order: np.ndarray) -> np.ndarray:
+    """[B, M] the order in which to take the queries: by cell where that order is known or repays finding it."""
+    if queries is points:
+        return order
+    batch, m, _ = queries.shape
+    if m >= SORTED_QUERIES:
+        return cells.build_cpu(_array(queries))[0]
+    return np.broadcast_to(np.arange(m, dtype=np.int32), (batch, m)).copy()
+
+
+def nearest(
+    queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False, method: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """The k nearest points of each query, nearest first, ties by lowest index.
+
+    queries: [B, M, 2], points: [B, N, 2] metres. exclude_self: query i is point i and not its own neighbour
+    (M == N). Returns distance [B, M, k] in metres and index [B, M, k] int64; where fewer than k exist, inf
+    and -1.
+    """
+    check_pair(queries, points)
+    batch, m, _ = queries.shape
+    if k < 1:
+        raise MastError(f"k is {k}, expected at least 1 neighbour")
+    if exclude_self and m != points.shape[1]:
+        raise MastError(
+            f"exclude_self needs as many queries as points, given {m} and {points.shape[1]}: pass the points as queries"
+        )
+    chosen = choose(method, points, m)
+    queries, points, same = queries.detach(), points.detach(), queries is points
+    if chosen == "cells" or not queries.is_cuda:
+        check_finite("position", points)
+        if not same:
+            check_finite("query", queries)
+    if queries.is_cuda:
+        torch_version = cells.nearest_cells if chosen == "cells" else dense.nearest_dense
+        return torch_version(queries, points, k, exclude_self)
+    from mast_swarm.space import _cpu, _cpu_cells
+
+    distance = torch.empty((batch, m, k), dtype=queries.dtype)
+    index = torch.empty((batch, m, k), dtype=torch.int64)
+    into = distance.numpy(), index.numpy()
+    if chosen == "cells":
+        grid = cells.build_cpu(_array(points))
+        visit = _visit(points if same else queries, points, grid[0])
+        _cpu_cells.nearest_cells(_array(queries), visit, exclude_self, grid, *into)
+    elif queries.dtype == torch.float32:
+        _cpu.nearest_dense32(_array(queries), _array(points), k, exclude_self, *into)
+    else:
+        _cpu.nearest_dense64(_array(queries), _array(points), k, exclude_self, *into)
+    return distance, index
+
+
+def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
+    """How many points lie nearer to each query than the radius: [B, M] int64.
+
+    queries: [B, M, 2], points: [B, N, 2], radius: metres, all alike. A query that is a point counts itself.
+    """
+    check_pair(queries, points)
+    check_radius(radius)
+    chosen = choose("auto", points, queries.shape[1])
+    if chosen == "cells" or not queries.is_cuda:
+        check_finite("position", points)
+        check_finite("query", queries)
+    if not queries.is_cuda:
+        return _within_cpu(queries, points, radius, chosen, exclude_self=False)[0]
+    if chosen == "cells":
+        return cells.count_cells(queries, points, radius, squared(radius, points.dtype))
+    return dense.count_dense(queries, points, squared(radius, points.dtype))
+
+
+def _within_cpu(
+    queries: Tensor, points: Tensor, radius: float, chosen: str, *, exclude_self: bool, names: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Count [B, M] of the points within the radius and, if asked for names, which: flat b * N + j, by query
+    and index.
+    """
+    from mast_swarm.space import _cpu, _cpu_cells
+
+    batch, m, _ = queries.shape
+    count = np.zeros((batch, m), np.int64)
+    offset = np.zeros(batch * m + 1, np.int64)
+    found = np.empty(0, np.int64)
+    asked, given = _array(queries), _array(points)
+    limit = given.dtype.type(squared(radius, points.dtype))
+    grid = cells.build_cpu(given) if chosen == "cells" else ()
+    for naming in (False, True) if names else (False,):
+        if naming:  # the second pass knows how many there are of each
+            np.cumsum(count.reshape(-1), out=offset[1:])
+            found = np.empty(offset[-1], np.int64)
+            if found.size == 0:
+                break
+        if chosen == "cells":
+            visit = _visit(queries, points, grid[0])
+            _cpu_cells.within_cells(asked, visit, float(radius), limit, exclude_self, grid, offset, found, count)
+        else:
+            _cpu.within_dense(asked, given, limit, exclude_self, offset, found, count)
+    return torch.from_numpy(count), torch.from_numpy(found)
+
+
+def pairs_within(points: Tensor, radius: float, method: str) -> tuple[Tensor, Tensor]:
+    """Flat (source, target) [E] of all ordered pairs of different points nearer than the radius, by (target,
+    source).
+    """
+    chosen = choose(method, points, points.shape[1])
+    check_finite("position", points)
+    if not points.is_cuda:
+        count, source = _within_cpu(points, points, radius, chosen, exclude_self=True, names=True)
+        return source, torch.repeat_interleave(count.reshape(-1))
+    if chosen == "cells":
+        return cells.pairs_cells(points, radius, squared(radius, points.dtype))
+    return dense.pairs_within(points, squared(radius, points.dtype))

@@ -1,0 +1,1 @@
+"""Imitation learning: rollouts, expert labels, replay, updates, checkpoints."""

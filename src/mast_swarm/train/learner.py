@@ -1,0 +1,157 @@
+"""One update: a batch from the replay, the loss, the gradient, AdamW, and the averaged weights."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mast_swarm.model.policy import Policy
+from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.graphs import captured
+from mast_swarm.train.replay import Replay
+
+
+class Learner:
+    """Holds the policy, its optimiser and the averaged policy; `update()` learns one batch.
+
+    On one GPU the whole update is one captured CUDA graph: drawing the batch, forward, backward, AdamW and average.
+    With several processes each learns its share of the batch and DistributedDataParallel averages the gradients.
+    """
+
+    def __init__(self, config: TrainConfig, replay: Replay, device: torch.device, processes: int = 1) -> None:
+        self.config, self.replay, self.device = config, replay, device
+        self.policy = Policy(config.policy, seed=config.seed).to(device)
+        self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
+        if device.type == "cuda":
+            self.policy.compile(dynamic=False)
+        self.network: nn.Module = self.policy
+        if processes > 1:
+            self.network = DistributedDataParallel(self.policy, device_ids=[device] if device.type == "cuda" else None)
+        self.total = config.epochs * config.steps * config.updates
+        self.done = 0
+        self.rate = torch.tensor(config.lr, device=device)
+        self.optimiser = torch.optim.AdamW(
+            self.policy.parameters(),
+            lr=self.rate if device.type == "cuda" else config.lr,
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=device.type == "cuda",
+        )
+        self.uniform = torch.zeros(config.batch // processes, device=device)  # what chooses the next batch
+        self.loss = torch.zeros((), device=device)  # of the last update
+        self.loss_sum = torch.zeros((), device=device)
+        self._run: Callable[[], None] | None = None if processes == 1 and device.type == "cuda" else self._update
+
+    @property
+    def shipped(self) -> Policy:
+        """The weights to validate and to keep."""
+        return self.policy if self.average is None else self.average
+
+    def update(self, uniform: Tensor) -> None:
+        """Learn the batch that `uniform` [batch] in [0, 1) chooses; the loss is left in `self.loss`."""
+        self.uniform.copy_(uniform, non_blocking=True)
+        self._set_rate()
+        if self._run is None:
+            self._capture()
+        cast(Callable[[], None], self._run)()
+        self.done += 1
+
+    def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Mean squared error to the expert's command, in units of u_max (and to its speed, for exploration)."""
+        half = self.config.precision == "bf16" and self.device.type == "cuda"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
+            prediction = self.network(batch["features"], batch["positions"], batch.get("component"), batch.get("goals"))
+        return imitation_loss(prediction, batch["target"])
+
+    def _update(self) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.batch_loss(self.replay.draw(self.uniform))
+        loss.backward()
+        if self.config.clip is not None:
+            nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.clip, foreach=True)
+        self.optimiser.step()
+        if self.average is not None and self.config.ema is not None:
+            ours: list[Tensor] = list(self.average.parameters())
+            theirs: list[Tensor] = list(self.policy.parameters())
+            torch._foreach_lerp_(ours, theirs, 1 - self.config.ema)
+        self.loss.copy_(loss.detach())
+        self.loss_sum += self.loss
+
+    def _set_rate(self) -> None:
+        rate = learning_rate(self.config, self.done, self.total)
+        if self.device.type == "cuda":
+            self.rate.fill_(rate)
+        else:
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+
+    def _capture(self) -> None:
+        """Capture the update; the warm-up's changes to weights and optimiser are put back."""
+        weights = copy.deepcopy(self.policy.state_dict())
+        averaged = copy.deepcopy(self.average.state_dict()) if self.average is not None else None
+        state = copy.deepcopy(self.optimiser.state_dict()) if self.optimiser.state else None
+        run = captured(self._update, self.device)
+        self.policy.load_state_dict(weights)
+        if self.average is not None and averaged is not None:
+            self.average.load_state_dict(averaged)
+        with torch.no_grad():  # in place: the graph holds these very tensors
+            for index, parameter in enumerate(self.policy.parameters()):
+                for name, value in self.optimiser.state[parameter].items():
+                    value.copy_(state["state"][index][name]) if state else value.zero_()
+        self.loss_sum.zero_()
+        self._run = run
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that an update changes, by name, for a checkpoint."""
+        found = {f"policy.{name}": value for name, value in self.policy.state_dict().items()}
+        if self.average is not None:
+            found |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
+        for name, parameter in self.policy.named_parameters():
+            for key, value in self.optimiser.state[parameter].items():
+                found[f"optimiser.{name}.{key}"] = value
+        return found
+
+    def restore(self, tensors: dict[str, Tensor], done: int) -> None:
+        """Take up a checkpoint's tensors after `done` updates."""
+        self.done = done
+        with torch.no_grad():
+            for name, parameter in self.policy.named_parameters():
+                prefix = f"optimiser.{name}."
+                kept = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+                # `step` lives on the CPU there, and the rest beside its parameter
+                self.optimiser.state[parameter] = {
+                    key: value.to(parameter.device if key != "step" or self.device.type == "cuda" else "cpu").clone()
+                    for key, value in kept.items()
+                }
+            for module, prefix in ((self.policy, "policy."), (self.average, "average.")):
+                if module is not None:
+                    module.load_state_dict(
+                        {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+                    )
+
+
+def imitation_loss(prediction: Tensor, target: Tensor) -> Tensor:
+    """prediction [B, N, 2 or 3], target [B, N, 2] -> scalar. A third number is the expert's expected speed."""
+    error = prediction[..., :2].float() - target
+    loss = error.square().mean()
+    if prediction.shape[-1] == 3:
+        speed = torch.linalg.vector_norm(target, dim=-1)
+        loss = loss + (prediction[..., 2].float() - speed).square().mean()
+    return loss
+
+
+def learning_rate(config: TrainConfig, done: int, total: int) -> float:
+    """The rate of update number `done` of `total`."""
+    if config.schedule == "constant":
+        return config.lr
+    warm = max(1, round(0.02 * total))
+    if done < warm:
+        return config.lr * (done + 1) / warm
+    progress = (done - warm) / max(1, total - warm)
+    return config.lr * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))

@@ -1,0 +1,56 @@
+"""The replay: a ring of past samples, each one environment at one instant, kept on the training device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mast_swarm.errors import MastError
+
+Layout = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape of one sample, dtype
+
+
+class Replay:
+    """Fields [capacity, ...]. How much is filled is a tensor too, so that pushing and drawing can be captured."""
+
+    def __init__(self, layout: Layout, capacity: int, device: torch.device) -> None:
+        self.capacity = capacity
+        size = capacity * sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
+        if device.type == "cuda" and size > 0.8 * torch.cuda.mem_get_info(device)[0]:
+            raise MastError(f"a replay of {capacity} samples needs {size / 1e9:.1f} GB of GPU memory: lower --replay")
+        self.fields = {
+            name: torch.zeros((capacity, *shape), dtype=kind, device=device) for name, (shape, kind) in layout.items()
+        }
+        self.pushed = torch.zeros((), dtype=torch.int64, device=device)  # samples ever pushed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(field.nbytes for field in self.fields.values())
+
+    def push(self, sample: Mapping[str, Tensor]) -> None:
+        """Add B samples, each field [B, ...], over the oldest ones."""
+        count = next(iter(sample.values())).shape[0]
+        slots = (self.pushed + torch.arange(count, device=self.pushed.device)) % self.capacity
+        for name, field in self.fields.items():
+            field.index_copy_(0, slots, sample[name].to(field.dtype))
+        self.pushed += count
+
+    def draw(self, uniform: Tensor) -> dict[str, Tensor]:
+        """The samples that numbers in [0, 1) choose: uniform [n] -> fields [n, ...]."""
+        filled = self.pushed.clamp(max=self.capacity)
+        chosen = (uniform * filled).long().clamp(max=filled - 1)
+        return {name: field.index_select(0, chosen) for name, field in self.fields.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is filled, by name, for a checkpoint."""
+        filled = min(int(self.pushed), self.capacity)
+        return {name: field[:filled] for name, field in self.fields.items()} | {"pushed": self.pushed}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take up what `tensors()` gave."""
+        for name, field in self.fields.items():
+            field[: len(tensors[name])].copy_(tensors[name])
+        self.pushed.copy_(tensors["pushed"])

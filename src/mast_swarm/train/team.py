@@ -1,0 +1,102 @@
+"""B environments in fixed buffers on a device, driven by a policy: what training rolls out and validation measures."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mast_swarm.model.policy import Policy
+from mast_swarm.space import components
+from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.graphs import captured
+from mast_swarm.world.navigation import Navigation, NavigationState
+
+TRAINING_SEEDS = 2**40  # start states of training come from seeds at and above this, those of tests from below
+VALIDATION_SEEDS = 2**50
+
+
+class Team:
+    """The state lives in the same tensors for good, so that work on it can be captured as a CUDA graph."""
+
+    def __init__(self, config: TrainConfig, policy: Policy, device: torch.device, count: int) -> None:
+        self.config, self.policy, self.device, self.count = config, policy, device, count
+        self.world = Navigation(config.world, device)
+        n = config.world.agents
+        zeros = torch.zeros((count, n, 2), device=device)
+        self.state = self.world.state(zeros, zeros.clone())
+        self.seeds = torch.zeros(count, dtype=torch.int64, device=device)  # of exploration
+        self.command = torch.zeros_like(zeros)  # what the policy wants, in units of u_max
+        self.seen = {
+            name: torch.zeros((count, *shape), dtype=kind, device=device)
+            for name, (shape, kind) in inputs(config).items()
+        }
+
+    def load(self, fresh: NavigationState | None, places: Tensor | None = None) -> None:
+        """Put start states in place: in all environments, or in those that `places` [n] int64 names."""
+        for name, ours in vars(self.state).items():
+            if fresh is not None and places is not None:
+                ours.index_copy_(0, places.to(self.device), getattr(fresh, name).to(self.device))
+            elif fresh is not None:
+                ours.copy_(getattr(fresh, name))
+
+    @torch.no_grad()
+    def sense(self) -> None:
+        """Observe and decide: fills `seen` (what the policy was given) and `command`."""
+        observation = self.world.observe(self.state)
+        seen = {"features": observation.features, "positions": observation.positions}
+        if "component" in self.seen:
+            seen["component"] = components(observation.graph)
+        if "goals" in self.seen:
+            seen["goals"] = self.state.goals
+        for name, buffer in self.seen.items():
+            buffer.copy_(seen[name])
+        half = self.config.precision == "bf16" and self.device.type == "cuda"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
+            prediction = self.policy(**seen)
+        time = self.state.step * self.config.world.dt
+        self.command.copy_(self.policy.command(prediction, self.seeds, time))
+
+    @torch.no_grad()
+    def advance(self, command: Tensor) -> None:
+        """One control period."""
+        after = self.world.step(self.state, command)
+        for name, ours in vars(self.state).items():
+            ours.copy_(getattr(after, name))
+
+
+def inputs(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """What the policy is given, for one environment: field -> shape, dtype."""
+    n = config.world.agents
+    fields: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        "features": ((n, config.world.observation_dim), torch.float32),
+        "positions": ((n, 2), torch.float32),
+    }
+    if config.policy.variant == "M":
+        fields["component"] = ((n,), torch.int16 if n < 2**15 else torch.int32)
+    if config.policy.variant == "C":
+        fields["goals"] = ((n, 2), torch.float32)
+    return fields
+
+
+class Validator:
+    """The same start states after each epoch, driven by the policy alone."""
+
+    def __init__(self, config: TrainConfig, policy: Policy, device: torch.device) -> None:
+        self.config = config
+        self.team = Team(config, policy, device, config.validation)
+        seeds = [VALIDATION_SEEDS + episode for episode in range(config.validation)]
+        self.starts = Navigation(config.world).reset(seeds)
+        self.team.load(self.starts)
+        self.team.seeds.copy_(torch.tensor(seeds))
+        self._step = captured(self._forward, device)
+
+    def _forward(self) -> None:
+        self.team.sense()
+        self.team.advance(self.team.command)
+
+    def success_rate(self) -> float:
+        """Mean success rate at the end of the rollout."""
+        self.team.load(self.starts)
+        for _ in range(self.config.validation_steps):
+            self._step()
+        return float(self.team.world.metrics(self.team.state)["success_rate"].mean())

@@ -1,0 +1,304 @@
+"""Nearest points and points within a radius, against scipy and against each other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+from torch import Tensor
+
+from mast_swarm.errors import MastError
+from mast_swarm.space import cells as torch_cells
+from mast_swarm.space import count_within, nearest, radius_graph
+from mast_swarm.space import dense as torch_dense
+from mast_swarm.space.neighbours import _within_cpu
+
+KINDS = ("uniform", "integers", "clusters", "pile", "piles", "line", "outlier", "apart", "far", "mixed")
+
+
+def scatter(kind: str, batch: int, n: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Positions [B, N, 2] of one kind of unevenness."""
+    g = np.random.default_rng(seed)
+    p = g.uniform(-500, 500, (batch, n, 2))
+    if kind == "integers":  # a few sites on a grid: many ties, many duplicates
+        p = g.integers(0, max(2, round(math.sqrt(n))), (batch, n, 2)).astype(float)
+    elif kind == "clusters":
+        centre = g.uniform(-5000, 5000, (batch, max(1, n // 10), 2))
+        p = centre[:, g.integers(0, centre.shape[1], n)] + g.normal(size=(batch, n, 2))
+    elif kind == "pile":
+        p[:] = p[:, :1]
+    elif kind == "piles":
+        p = p[:, :3][:, g.integers(0, min(3, n), n)]
+    elif kind == "line":
+        p[..., 1] = 7.0
+    elif kind == "outlier":
+        p[:, -1] = 1e9
+    elif kind == "apart":
+        p[:, n // 2 :] = p[:, n // 2 :] / 100 + 1e6
+    elif kind == "far":
+        p = p * 1e12 + 1e15
+    elif kind == "mixed":  # environments of different density
+        p *= 10.0 ** g.integers(-2, 4, (batch, 1, 1))
+    return torch.tensor(p, dtype=dtype)
+
+
+def expected(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Every pair, by numpy: sorted by d2 in the type of the positions and then by index."""
+    q, p = queries.numpy(), points.numpy()
+    dx = p[:, None, :, 0] - q[:, :, None, 0]
+    dy = p[:, None, :, 1] - q[:, :, None, 1]
+    d2 = dx * dx + dy * dy
+    if exclude_self:
+        i = np.arange(q.shape[1])
+        d2[:, i, i] = np.inf
+    index = np.argsort(d2, axis=-1, kind="stable")
+    d2 = np.take_along_axis(d2, index, -1)
+    index[np.isinf(d2)] = -1
+    short = max(0, k - p.shape[1])
+    index = np.pad(index, ((0, 0), (0, 0), (0, short)), constant_values=-1)[..., :k]
+    return np.sqrt(np.pad(d2, ((0, 0), (0, 0), (0, short)), constant_values=np.inf)[..., :k]), index
+
+
+def ways(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> dict[str, tuple[Tensor, Tensor]]:
+    """The same question asked of the four versions."""
+    return {
+        "numba dense": nearest(queries, points, k, exclude_self=exclude_self, method="dense"),
+        "numba cells": nearest(queries, points, k, exclude_self=exclude_self, method="cells"),
+        "torch dense": torch_dense.nearest_dense(queries, points, k, exclude_self),
+        "torch cells": torch_cells.nearest_cells(queries, points, k, exclude_self),
+    }
+
+
+def assert_nearest(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> None:
+    distance, index = expected(queries, points, k, exclude_self)
+    for name, (d, i) in ways(queries, points, k, exclude_self).items():
+        assert i.dtype == torch.int64 and d.dtype == queries.dtype
+        np.testing.assert_array_equal(i.numpy(), index, err_msg=name)
+        np.testing.assert_allclose(d.numpy(), distance, rtol=3e-7, err_msg=name)
+
+
+teams = st.tuples(
+    st.sampled_from(KINDS), st.integers(1, 3), st.integers(1, 60), st.integers(1, 6), st.integers(0, 2**32 - 1)
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(teams, st.booleans())
+def test_nearest_among_themselves(team, exclude_self):
+    kind, batch, n, k, seed = team
+    points = scatter(kind, batch, n, seed)
+    assert_nearest(points, points, k, exclude_self)
+
+
+@settings(deadline=None, max_examples=40)
+@given(teams, st.sampled_from(KINDS), st.integers(1, 40))
+def test_nearest_of_other_points(team, other, m):
+    kind, batch, n, k, seed = team
+    assert_nearest(scatter(other, batch, m, seed + 1), scatter(kind, batch, n, seed), k, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nearest_of_many(kind):
+    """Enough points for grids inside grids and for several rounds."""
+    points = scatter(kind, 2, 700, 5)
+    assert_nearest(points, points, 3, True)
+    assert_nearest(points[:, :50] + 3.0, points, 4, False)
+
+
+def test_nearest_float64():
+    for kind in ("uniform", "integers", "far"):
+        points = scatter(kind, 2, 90, 3, torch.float64)
+        assert_nearest(points, points, 3, True)
+
+
+def test_nearest_of_nested_clusters():
+    """Clusters of clusters of clusters: three scales, a million to one."""
+    g = np.random.default_rng(0)
+    p = sum(s * g.integers(0, 4, (1, 4000, 2)) for s in (1e6, 1e4, 1e2)) + g.uniform(0, 1, (1, 4000, 2))
+    points = torch.tensor(p, dtype=torch.float64)
+    tree = cKDTree(p[0])
+    for method in ("dense", "cells"):
+        distance, index = nearest(points, points, 3, exclude_self=True, method=method)
+        d, i = tree.query(p[0], 4)
+        np.testing.assert_allclose(distance[0].numpy(), d[:, 1:])
+        np.testing.assert_array_equal(index[0].numpy(), i[:, 1:])
+
+
+@pytest.mark.parametrize("method", ["dense", "cells", "auto"])
+def test_nearest_against_kd_tree(method):
+    points = scatter("clusters", 2, 2000, 11)
+    distance, index = nearest(points, points, 3, exclude_self=True, method=method)
+    for b in range(2):
+        d, _ = cKDTree(points[b].double().numpy()).query(points[b].double().numpy(), 4)
+        # What float32 rounds away in a difference of coordinates of some thousand metres.
+        np.testing.assert_allclose(distance[b].numpy(), d[:, 1:], rtol=1e-6)
+        own = torch.linalg.vector_norm(points[b][index[b]] - points[b][:, None], dim=-1)
+        torch.testing.assert_close(own, distance[b])
+
+
+def test_one_robot_and_more_neighbours_than_robots():
+    for n in (1, 2):
+        points = scatter("uniform", 2, n, 0)
+        distance, index = nearest(points, points, 3, exclude_self=True)
+        assert (index[..., n - 1 :] == -1).all() and torch.isinf(distance[..., n - 1 :]).all()
+        assert (index[..., : n - 1] >= 0).all()
+    none = torch.zeros((2, 0, 2))
+    distance, index = nearest(points, none, 2)
+    assert (index == -1).all() and index.shape == (2, 2, 2) and torch.isinf(distance).all()
+    assert nearest(none, points, 2)[1].shape == (2, 0, 2)
+    assert nearest(none, points, 2, method="cells")[1].shape == (2, 0, 2)
+
+
+def test_ties_go_to_the_lowest_index():
+    points = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [0.5, 0.0], [1.0, 0.0]]])
+    for name, (_, index) in ways(torch.zeros((1, 1, 2)), points, 4, False).items():
+        assert index.flatten().tolist() == [4, 0, 1, 2], name
+
+
+radii = st.sampled_from([0.0, 1.0, math.sqrt(2.0), 2.0, 30.0, 150.0, 1e4, math.inf])
+
+
+@settings(deadline=None, max_examples=40)
+@given(teams, radii)
+def test_radius(team, radius):
+    kind, batch, n, _, seed = team
+    points = scatter(kind, batch, n, seed)
+    queries = scatter(kind, batch, n + 3, seed + 1)
+    q, p = queries.numpy(), points.numpy()
+    limit = np.float32(radius * radius)
+    d2 = ((p[:, None] - q[:, :, None]) ** 2).sum(-1, dtype=np.float32)
+    count = (d2 < limit).sum(-1)
+    squared = float(limit)
+    np.testing.assert_array_equal(count_within(queries, points, radius).numpy(), count)
+    by_cells, _ = _within_cpu(queries, points, radius, "cells", exclude_self=False)
+    np.testing.assert_array_equal(by_cells.numpy(), count)
+    np.testing.assert_array_equal(torch_dense.count_dense(queries, points, squared).numpy(), count)
+    np.testing.assert_array_equal(torch_cells.count_cells(queries, points, radius, squared).numpy(), count)
+
+    d2 = ((p[:, None] - p[:, :, None]) ** 2).sum(-1, dtype=np.float32)
+    b, i, j = np.nonzero((d2 < limit) & ~np.eye(n, dtype=bool))
+    for method in ("dense", "cells"):
+        graph = radius_graph(points, radius, method=method)
+        np.testing.assert_array_equal(graph.target.numpy(), b * n + i, err_msg=method)
+        np.testing.assert_array_equal(graph.source.numpy(), b * n + j, err_msg=method)
+    for source, target in (
+        torch_dense.pairs_within(points, squared),
+        torch_cells.pairs_cells(points, radius, squared),
+    ):
+        np.testing.assert_array_equal(target.numpy(), b * n + i)
+        np.testing.assert_array_equal(source.numpy(), b * n + j)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "clusters", "piles", "outlier", "apart"])
+def test_radius_of_many_against_scipy(kind):
+    points = scatter(kind, 1, 1500, 2, torch.float64)
+    near = cdist(points[0], points[0]) < 20.0
+    np.testing.assert_array_equal(count_within(points, points, 20.0)[0].numpy(), near.sum(-1))
+    np.fill_diagonal(near, False)
+    for method in ("dense", "cells"):
+        np.testing.assert_array_equal(
+            radius_graph(points, 20.0, method=method).adjacency()[0].numpy(), near, err_msg=method
+        )
+
+
+def test_radius_is_strict():
+    points = torch.tensor([[[0.0, 0.0], [5.0, 0.0], [0.0, 4.999]]])
+    assert count_within(points[:, :1], points, 5.0).item() == 2
+    assert radius_graph(points, 5.0).target.tolist() == [0, 2]
+
+
+def test_blocks_give_the_same(monkeypatch):
+    """Where memory bounds the pairs taken at once, several blocks give what one gives."""
+    points = scatter("integers", 3, 50, 1)
+    whole = ways(points, points, 3, True), torch_dense.pairs_within(points, 4.0)
+    monkeypatch.setattr(torch_dense, "PAIRS", 700)
+    monkeypatch.setattr(torch_cells, "PAIRS", 700)
+    again = ways(points, points, 3, True), torch_dense.pairs_within(points, 4.0)
+    for name in ("torch dense", "torch cells"):
+        assert all(torch.equal(a, b) for a, b in zip(whole[0][name], again[0][name], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole[1], again[1], strict=True))
+    squared = torch_cells.count_cells(points, points, 2.0, 4.0)
+    assert torch.equal(squared, torch_dense.count_dense(points, points, 4.0))
+
+
+def test_many_queries_are_sorted_first(monkeypatch):
+    points, queries = scatter("clusters", 2, 300, 1), scatter("clusters", 2, 400, 2)
+    plain = nearest(queries, points, 3, method="cells")
+    monkeypatch.setattr("mast_swarm.space.neighbours.SORTED_QUERIES", 1)
+    ordered = nearest(queries, points, 3, method="cells")
+    assert torch.equal(plain[0], ordered[0]) and torch.equal(plain[1], ordered[1])
+
+
+@pytest.mark.parametrize("kind", ["uniform", "clusters", "pile", "outlier", "apart"])
+def test_cells_never_outgrow_the_points(kind):
+    """However uneven the points, almost all of them lie in cells of few, and cells number no more than O(N)."""
+    n = 20000
+    points = scatter(kind, 1, n, 4).numpy()
+    order, _, _, start, child, _, shape = torch_cells.build_cpu(points)
+    assert sorted(order[0].tolist()) == list(range(n))
+    scanned = 0
+    todo = [0]
+    while todo:
+        columns, rows, first = shape[0, todo.pop(), :3]
+        for c in range(first, first + columns * rows):
+            if child[0, c] >= 0:
+                todo.append(int(child[0, c]))
+            elif child[0, c] == -1:
+                scanned += int(start[0, c + 1] - start[0, c]) ** 2
+    assert scanned < 20 * n
+    assert start.shape[1] <= 4 * n + 16
+
+
+def test_positions_may_need_gradients_and_be_strided():
+    points = scatter("uniform", 2, 20, 0).repeat(1, 1, 2)[..., 1:3].requires_grad_()
+    distance, index = nearest(points, points, 3, exclude_self=True)
+    assert not distance.requires_grad
+    np.testing.assert_array_equal(
+        index.numpy(), expected(points.detach().contiguous(), points.detach().contiguous(), 3, True)[1]
+    )
+    assert radius_graph(points, 300.0).source.numel() > 0
+    assert count_within(points, points, 300.0).min() >= 1
+
+
+@pytest.mark.parametrize("method", ["dense", "cells"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_bad_positions_are_named(method, bad):
+    points = scatter("uniform", 3, 10, 0)
+    points[2, 7, 1] = bad
+    with pytest.raises(MastError, match="environment 2, robot 7"):
+        nearest(points, points, 3, method=method)
+    with pytest.raises(MastError, match="environment 2, robot 7"):
+        radius_graph(points, 3.0, method=method)
+    with pytest.raises(MastError, match="environment 2, robot 7"):
+        count_within(points[:, :8], points[:, :3], 3.0)
+
+
+def test_bad_arguments_are_refused():
+    points = scatter("uniform", 2, 5, 0)
+    with pytest.raises(MastError, match=r"shape \[5, 2\]"):
+        nearest(points[0], points, 1)
+    with pytest.raises(MastError, match="shape"):
+        radius_graph(points[..., :1], 1.0)
+    with pytest.raises(MastError, match="float32 or float64"):
+        nearest(points.long(), points, 1)
+    with pytest.raises(MastError, match="same type"):
+        nearest(points.double(), points, 1)
+    with pytest.raises(MastError, match="environments"):
+        nearest(points[:1], points, 1)
+    with pytest.raises(MastError, match="k is 0"):
+        nearest(points, points, 0)
+    with pytest.raises(MastError, match="exclude_self"):
+        nearest(points[:, :3], points, 1, exclude_self=True)
+    with pytest.raises(MastError, match="did you mean cells"):
+        nearest(points, points, 1, method="cell")
+    for radius in (-1.0, math.nan):
+        with pytest.raises(MastError, match="radius"):
+            count_within(points, points, radius)
+        with pytest.raises(MastError, match="radius"):
+            radius_graph(points, radius)
