@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.train.config import TrainConfig, recipe
+from mast_swarm.train.config import RECIPES, TrainConfig, recipe
+
+if TYPE_CHECKING:
+    from mast_swarm.evaluate.config import EvaluateConfig
+
+Config = TypeVar("Config")
+TASKS = ("navigation",)  # the worlds themselves register with torch loaded; a test holds the two lists together
+_UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 
 _VERBS: dict[str, tuple[Callable[[list[str]], None], str]] = {}
 
@@ -44,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except MastError as error:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except MemoryError:
+        print("mast: out of memory: give fewer --agents or a smaller --batch", file=sys.stderr)
+        raise SystemExit(2) from None
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
@@ -68,20 +79,29 @@ def _help() -> str:
     )
 
 
-def _parse(kind: type, args: list[str], prog: str, default: Any = None) -> Any:
-    return tyro.cli(kind, args=args, prog=prog, **({} if default is None else {"default": default}))
+def _parse(kind: type[Config], args: list[str], prog: str, default: Config | None = None) -> Config:
+    """A config from the command line."""
+
+    # tyro draws a box around a ValueError of a class; through a function our errors arrive as they are.
+    def given(config: Any) -> Any:
+        return config
+
+    given.__annotations__["config"] = Annotated[kind, tyro.conf.arg(name="")]
+    if default is not None:
+        given.__defaults__ = (default,)
+    return tyro.cli(given, args=args, prog=prog, description=kind.__doc__, config=(tyro.conf.FlagCreatePairsOff,))
 
 
 def _task(args: list[str], verb_name: str) -> tuple[str, list[str]]:
     """The task that a verb's first word names."""
-    known = ["navigation"]
     if args and args[0] in ("-h", "--help"):
-        print(f"usage: mast {verb_name} TASK [options]\n\nTASK is one of: {', '.join(known)}")
+        tasks = "\n".join(f"  {name}: mast {verb_name} {name} --help shows its options" for name in TASKS)
+        print(f"usage: mast {verb_name} TASK [options]\n\n{_VERBS[verb_name][1]}\n\nTASK is one of\n{tasks}")
         raise SystemExit(0)
     if not args or args[0].startswith("-"):
-        raise MastError(f"mast {verb_name} needs a task: mast {verb_name} {known[0]} ...")
-    if args[0] not in known:
-        raise unknown("task", args[0], known)
+        raise MastError(f"mast {verb_name} needs a task: mast {verb_name} {TASKS[0]} ...")
+    if args[0] not in TASKS:
+        raise unknown("task", args[0], TASKS)
     return args[0], args[1:]
 
 
@@ -89,57 +109,57 @@ def _task(args: list[str], verb_name: str) -> tuple[str, list[str]]:
 class DemoConfig:
     """Two policies on the same start state, side by side in a replay that opens in any browser."""
 
-    out: Path = Path("runs/demo")
-    """Folder for the replay; made anew each time."""
     agents: int = 100
     """Number of robots."""
     scenario: str = "clusters-1-5"
-    """How robots and goals start."""
+    """How robots and goals start: a name from `mast list`."""
     steps: int = 200
     """Control periods."""
     seed: int = 0
     """Chooses the start state."""
+    out: Annotated[Path | None, tyro.conf.DisallowNone, _UNSET] = None
+    """Folder for the replay; unset: runs/demo, made anew each time."""
 
 
 @verb("demo", "watch two teams solve the same task, side by side")
 def demo(args: list[str]) -> None:
     config = _parse(DemoConfig, args, "mast demo")
     from mast_swarm.evaluate.config import EvaluateConfig
+    from mast_swarm.evaluate.run import prepare
+    from mast_swarm.model.policy import zoo_names
     from mast_swarm.world.config import NavigationConfig
 
-    if config.out.exists():
-        _clear_demo(config.out)
     world = NavigationConfig(agents=config.agents, scenario=config.scenario)
-    _evaluate(
-        "navigation",
-        EvaluateConfig(
-            world=world,
-            policy=("lsap", "dhba-4"),
-            episodes=1,
-            steps=config.steps,
-            seed=config.seed,
-            record=1,
-            out=config.out,
-        ),
+    trained = "navigation/mast-m" in zoo_names()
+    chosen = EvaluateConfig(
+        world=world,
+        policy=("mast-m", "dhba-8") if trained else ("lsap", "dhba-4"),
+        delay=world.dt if trained else None,
+        episodes=1,
+        steps=config.steps,
+        seed=config.seed,
+        record=1,
+        out=config.out or Path("runs/demo"),
     )
+    if config.out is None and Path("runs/demo").is_dir():
+        prepare("navigation", chosen)  # the last demo stays if this one cannot begin
+        _clear_demo(Path("runs/demo"))
+    summary, made = _evaluate("navigation", chosen)
+    last = max(row["t"] for row in summary["rows"])
+    for row in summary["rows"]:
+        if row["metric"] == "success_rate" and row["t"] == last:
+            print(f"{row['policy']} reached {row['mean']:.0%} of the goals after {last:g} s")
+    print(f"open in a browser: {made['replay'].resolve()}")
 
 
 def _clear_demo(folder: Path) -> None:
     """Remove what an earlier demo wrote; a folder with anything else in it is left alone."""
     import shutil
 
-    made = {
-        "config.json",
-        "episodes.parquet",
-        "summary.json",
-        "curves.png",
-        "frames.png",
-        "replay.html",
-        "parts",
-    }
-    strange = [p.name for p in folder.iterdir() if p.name not in made and not p.name.startswith("recording-")]
+    made = {"config.json", "episodes.parquet", "summary.json", "parts", "curves.png", "frames.png", "replay.html"}
+    strange = [p.name for p in folder.iterdir() if p.name not in made and not p.name.startswith((".", "recording-"))]
     if strange:
-        raise MastError(f"{folder} holds {strange[0]}, which no demo wrote: give another --out")
+        raise MastError(f"{folder} holds {strange[0]}, which no demo wrote: move it, or give another --out")
     shutil.rmtree(folder)
 
 
@@ -148,32 +168,41 @@ def evaluate_verb(args: list[str]) -> None:
     task, rest = _task(args, "evaluate")
     from mast_swarm.evaluate.config import EvaluateConfig
 
-    _evaluate(task, _parse(EvaluateConfig, rest, f"mast evaluate {task}"))
+    _, made = _evaluate(task, _parse(EvaluateConfig, rest, f"mast evaluate {task}"))
+    for what, path in made.items():
+        print(f"{what}: {path}")
 
 
-def _evaluate(task: str, config: Any) -> None:
-    """Run, draw, and say where things are."""
+def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Run with progress bars, draw, show the table; the summary, and what each file is -> its path."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from mast_swarm.evaluate.run import evaluate
+    from mast_swarm.evaluate.run import evaluate, new_folder
     from mast_swarm.view.report import report
 
+    folder = config.out or new_folder(task)
     console = Console()
     columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-        rows: dict[str, Any] = {}
+    try:
+        with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+            rows: dict[str, Any] = {}
 
-        def tick(policy: str, done: int, total: int) -> None:
-            if policy not in rows:
-                rows[policy] = bars.add_task(policy, total=total)
-            bars.update(rows[policy], completed=done)
+            def tick(policy: str, done: int, total: int) -> None:
+                if policy not in rows:
+                    rows[policy] = bars.add_task(policy, total=total)
+                bars.update(rows[policy], completed=done)
 
-        folder, summary = evaluate(task, config, tick)
-    made = report(folder)
+            folder, summary = evaluate(task, replace(config, out=folder), tick)
+        made = report(folder)
+    except KeyboardInterrupt:
+        if not (folder / "summary.json").exists():
+            raise
+        again = f"the same command with --out {folder} --resume goes on"
+        print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
+        raise SystemExit(130) from None
     console.print(_table(summary))
-    for what, path in made.items():
-        console.print(f"{what}: {path}", soft_wrap=True)
+    return summary, made
 
 
 def _table(summary: dict[str, Any]) -> Any:
@@ -182,15 +211,17 @@ def _table(summary: dict[str, Any]) -> Any:
 
     rows = [row for row in summary["rows"] if row["metric"] == "success_rate"]
     times = sorted({row["t"] for row in rows})
-    last = times[-1]
-    shown = [t for t in times if t in (50, 100, 200, 400, 800) or t == last]
-    table = Table(title="success rate (mean ± 95 % interval)")
+    shown = [t for t in times if t in (50, 100, 200, 400, 800) or t == times[-1]]
+    several = rows[0]["episodes"] > 1
+    title = "success rate (mean ± 95 % interval)" if several else "success rate"
+    table = Table(title=title, min_width=len(title))
     table.add_column("policy")
     for t in shown:
         table.add_column(f"t = {t:g} s", justify="right")
     for policy in dict.fromkeys(row["policy"] for row in rows):
         found = {row["t"]: row for row in rows if row["policy"] == policy}
-        table.add_row(policy, *(f"{found[t]['mean']:.3f} ± {found[t]['ci95']:.3f}" for t in shown))
+        cells = (f"{found[t]['mean']:.3f}" + (f" ± {found[t]['ci95']:.3f}" if several else "") for t in shown)
+        table.add_row(policy, *cells)
     return table
 
 
@@ -216,14 +247,16 @@ class TrainCommand:
 
 @verb("train", "learn a policy by imitation, on a GPU or a laptop; resumable")
 def train_verb(args: list[str]) -> None:
-    resuming = "--resume" in args and (not args or args[0].startswith("-"))
-    task, rest = ("navigation", args) if resuming else _task(args, "train")
-    chosen = recipe(rest[rest.index("--recipe") + 1] if "--recipe" in rest[:-1] else "best")
+    resuming = _option(args, "--resume") is not None and args[0].startswith("-")
+    task, rest = (TASKS[0], args) if resuming else _task(args, "train")
+    chosen = recipe(_option(rest, "--recipe") or "best")
     command = _parse(TrainCommand, rest, f"mast train {task}", TrainCommand(train=chosen))
-    from mast_swarm.train.run import train
-
     if command.resume is not None and command.out is not None:
         raise MastError("--resume names the folder already: leave --out away")
+    if resuming and command.train != recipe("best"):
+        raise MastError("--resume goes on with the run's own settings: leave those of training away")
+    from mast_swarm.train.run import train
+
     folder = train(
         None if resuming else command.train,
         command.resume or command.out,
@@ -235,18 +268,28 @@ def train_verb(args: list[str]) -> None:
     print(f"run: {folder}\nbest policy: {folder / 'best'}\nlast policy: {folder / 'last'}")
 
 
+def _option(args: list[str], name: str) -> str | None:
+    """The value given for an option, as `--name value` or `--name=value`; None without one."""
+    for given, following in zip(args, [*args[1:], None], strict=True):
+        if given == name:
+            return following
+        if given.startswith(f"{name}="):
+            return given.removeprefix(f"{name}=")
+    return None
+
+
 @dataclass(frozen=True)
 class ReplayConfig:
     """Make the HTML replay of recorded episodes (from `mast evaluate ... --record N`)."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER")]]
     """A results folder with recordings."""
     episode: int = 0
     """Which recorded episode."""
-    policy: tuple[str, ...] = field(default=())
-    """Which policies, side by side; unset: all that were recorded."""
-    out: Path | None = None
-    """The HTML file; unset: replay.html in the folder."""
+    policy: Annotated[tuple[str, ...], _UNSET] = ()
+    """Which policies, side by side in this order; unset: all that were recorded."""
+    out: Annotated[Path | None, tyro.conf.DisallowNone, _UNSET] = None
+    """The HTML file; unset: replay.html in the folder, made anew."""
 
 
 @verb("replay", "make the HTML replay of recorded episodes")
@@ -257,10 +300,14 @@ def replay(args: list[str]) -> None:
     print(f"replay: {replay_folder(config.folder, config.episode, config.policy, config.out)}")
 
 
-@verb("list", "what there is: tasks, scenarios, controllers, shipped policies")
+@dataclass(frozen=True)
+class ListConfig:
+    """What there is to name on the command line: tasks, scenarios, controllers, shipped policies, recipes."""
+
+
+@verb("list", "what there is: tasks, scenarios, controllers, shipped policies, recipes")
 def list_verb(args: list[str]) -> None:
-    if args:
-        raise MastError("mast list takes no options")
+    _parse(ListConfig, args, "mast list")
     import mast_swarm.world.navigation  # noqa: F401  registers the task
     from mast_swarm import controllers
     from mast_swarm.model.policy import zoo_names
@@ -268,10 +315,23 @@ def list_verb(args: list[str]) -> None:
     from mast_swarm.world.scenarios import scenarios
 
     for task in tasks():
+        shipped = [name.removeprefix(f"{task}/") for name in zoo_names() if name.startswith(f"{task}/")]
+        sections = {
+            "controllers (K: a number)": [(name, _about(name, task)) for name in controllers.names(task)],
+            "trained policies": [(name, "") for name in shipped] or [("none shipped yet", "")],
+            "scenarios": [(found.usage, found.summary) for found in scenarios()],
+            "recipes for training": [(name, "") for name in RECIPES],
+        }
         print(f"task {task}")
-        print("  controllers:", ", ".join(controllers.names(task)))
-        shipped = [name for name in zoo_names() if name.startswith(f"{task}/")]
-        print("  policies:", ", ".join(shipped) if shipped else "none shipped yet")
-        print("  scenarios:")
-        for found in scenarios():
-            print(f"    {found.usage:<12} {found.summary}")
+        for title, rows in sections.items():
+            print(f"  {title}")
+            for name, summary in rows:
+                print(f"    {name:<12} {summary}".rstrip())
+
+
+def _about(controller: str, task: str) -> str:
+    """The first sentence of a registered controller's docstring."""
+    from mast_swarm import controllers
+
+    found: Any = controllers.find(controller.replace("K", "1"), task=task)
+    return " ".join((inspect.getdoc(found.func) or "").split()).split(". ")[0].rstrip(".") + "."

@@ -137,7 +137,7 @@ def test_two_policies_stand_side_by_side(two: Player) -> None:
     facts = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, "#facts li")]
     assert facts == ["navigation", "clusters", "50 robots", "seed 0"]
     about = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, ".about")]
-    assert about == ["central", "delay 1 s a hop"]
+    assert about == ["no delay", "delay 1 s a hop"]
     legend = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, "#values .name")]
     assert legend == ["lsap", "dhba-4"]
 
@@ -301,7 +301,7 @@ def test_one_recording(browser: WebDriver, pages: dict[str, Path]) -> None:
     player = Player(browser, pages["one"])
     assert len(browser.find_elements(By.CSS_SELECTOR, ".panel")) == 1
     facts = [item.text for item in browser.find_elements(By.CSS_SELECTOR, "#facts li")]
-    assert facts[-1] == "central"
+    assert facts[-1] == "no delay"
     assert player.errors() == []
 
 

@@ -90,6 +90,10 @@ class Dhba(_ToGoal):
         self._views = None
 
     def act(self, state: State, observation: Sight) -> Tensor:
+        return self._towards(self.goals(state, observation), state)
+
+    def goals(self, state: State, observation: Sight) -> Tensor:
+        """The goal that each robot takes for its own, [B, N] int64 on the CPU; -1: none is left for it."""
         positions, goals = as_array("positions", state.positions), as_array("goals", state.goals)
         if not ((np.abs(positions) < FARTHEST).all() and (np.abs(goals) < FARTHEST).all()):
             raise not_finite(positions=positions, goals=goals)
@@ -108,4 +112,4 @@ class Dhba(_ToGoal):
         # No path is longer than N - 1 hops.
         hops = min(self.k, n - 1)
         goal, self._views = solve_views(positions, goals, neighbours, goals_seen, (heard, first), hops, self._views)
-        return self._towards(torch.from_numpy(goal), state)
+        return torch.from_numpy(goal)

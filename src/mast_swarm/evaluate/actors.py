@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,10 +18,12 @@ from mast_swarm.space import components, reachable
 from mast_swarm.world.base import Observation, World
 
 
+@runtime_checkable
 class Actor(Protocol):
     """Drives all robots of a batch of environments, one control instant after the other."""
 
-    attention_radius: float | None
+    attention_radius: float | None  # m; None: no window
+    channel: Channel | None  # what messages travel over; None: the commands come from one place
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget the last episode; one seed an environment."""
@@ -34,8 +36,9 @@ class Controlled:
     """A controller that is not learned."""
 
     attention_radius: float | None = None
+    channel: Channel | None = None
 
-    def __init__(self, controller: Any) -> None:
+    def __init__(self, controller: controllers.Controller) -> None:
         self.controller = controller
 
     def start(self, seeds: Sequence[int]) -> None:
@@ -47,6 +50,8 @@ class Controlled:
 
 class Central:
     """A learned policy in one forward pass for all robots, with the component mask where it has one."""
+
+    channel: Channel | None = None
 
     def __init__(self, policy: Policy, dt: float, directed: bool = False) -> None:
         self.policy = policy.eval()
@@ -71,6 +76,7 @@ class Decentral:
     def __init__(self, policy: Policy, channel: Channel, dt: float) -> None:
         self.run = DecentralPolicy(policy.eval(), channel, dt)
         self.attention_radius = policy.config.attention_radius
+        self.channel: Channel | None = channel
 
     def start(self, seeds: Sequence[int]) -> None:
         self.run.start(seeds)
@@ -86,35 +92,81 @@ def component_of(policy: Policy, observation: Observation, directed: bool) -> Te
     return reachable(observation.graph) if directed else components(observation.graph)
 
 
-def make_actor(name: str, world: World, channel: Channel | None) -> Actor:
-    """The actor behind a policy's name: a controller, a zoo name (the task may be left out), or a folder."""
+def make_actor(
+    policy: str | Policy | controllers.Controller | Actor, world: World, channel: Channel | None = None
+) -> Actor:
+    """The actor behind a policy: a controller's or shipped policy's name, a folder, or such an object itself.
+
+    With a channel every robot runs a learned policy alone; controllers do not use messages.
+    """
     config = world.config
-    controller = controllers.find(name, task=world.task)
-    if controller is not None:
-        return Controlled(controller(dt=config.dt, max_speed=config.max_speed))
-    policy = load_policy(name, world.task).to(world.device)
+    if isinstance(policy, str):
+        controller = controllers.find(policy, task=world.task)
+        if controller is not None:
+            return Controlled(controller(dt=config.dt, max_speed=config.max_speed))
+        policy, name = load_policy(policy, world.task), f"policy '{policy}'"
+    else:
+        name = "the policy"
+    if isinstance(policy, Actor):
+        return policy
+    if not isinstance(policy, Policy):
+        return Controlled(policy)
     if policy.config.task != world.task:
-        raise MastError(f"policy '{name}' was trained for {policy.config.task}, not for {world.task}")
+        raise MastError(f"{name} was trained for {policy.config.task}, not for {world.task}")
     expected = getattr(config, "observation_dim", None)
     if expected is not None and policy.config.observation_dim != expected:
         raise MastError(
-            f"policy '{name}' takes {policy.config.observation_dim} observed numbers but this world gives {expected}: "
+            f"{name} takes {policy.config.observation_dim} observed numbers but this world gives {expected}: "
             "set the world's `observed` to what the policy was trained with"
         )
+    policy = policy.to(world.device)
     if channel is not None:
         return Decentral(policy, channel, config.dt)
     return Central(policy, config.dt, directed=getattr(config, "directed", False))
 
 
-def load_policy(name: str, task: str) -> Policy:
-    """A trained policy by zoo name, short zoo name, or folder."""
-    for candidate in (name, f"{task}/{name}"):
-        if candidate in zoo_names():
-            return Policy.load(candidate)
-    if Path(name).is_dir():
+def load_policy(name: str, task: str = "navigation") -> Policy:
+    """A learned policy by the name it is shipped under (the task may be left out), or from a folder."""
+    shipped = _shipped(name, task)
+    if shipped is not None:
+        return Policy.load(shipped)
+    if Path(name).exists():
         return Policy.load(name)
+    if "/" in name and not name.startswith(f"{task}/"):
+        raise MastError(f"there is no policy folder '{name}': give one with config.json and model.safetensors")
     short = [zoo.removeprefix(f"{task}/") for zoo in zoo_names() if zoo.startswith(f"{task}/")]
     raise unknown("policy", name, [*controllers.names(task), *short])
+
+
+def _shipped(name: str, task: str) -> str | None:
+    """The full name of a policy that comes with the package; None if there is none of that name."""
+    return next((full for full in (name, f"{task}/{name}") if full in zoo_names()), None)
+
+
+def labels(policies: Sequence[str], task: str) -> list[str]:
+    """What results call the policies: names as they are; folders by as much of their path's end as tells them apart.
+
+    `best` and `last` are what training calls its folders, so those always carry the name of the run.
+    """
+    paths: dict[int, tuple[str, ...]] = {}
+    found: list[str] = []
+    for number, given in enumerate(policies):
+        shipped = _shipped(given, task)
+        if controllers.find(given, task=task) is None and shipped is None:
+            paths[number] = Path(given).resolve().parts
+        found.append((shipped or given).removeprefix(f"{task}/"))
+    depth = {number: 2 if path[-1] in ("best", "last") else 1 for number, path in paths.items()}
+    while True:
+        for number, path in paths.items():
+            found[number] = str(Path(*path[-depth[number] :]))
+        clashing = [n for n, path in paths.items() if found.count(found[n]) > 1 and depth[n] < len(path)]
+        if not clashing:
+            break
+        for number in clashing:
+            depth[number] += 1
+    if len(set(found)) != len(found):
+        raise MastError(f"a policy was given twice: {' '.join(policies)}")
+    return found
 
 
 def pick_device(name: str) -> torch.device:

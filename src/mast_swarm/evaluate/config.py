@@ -12,6 +12,9 @@ import tyro
 from mast_swarm.errors import MastError
 from mast_swarm.world.config import NavigationConfig
 
+_MOST = 1_000_000  # episodes of one seed, and seeds: no two share a start state, and training draws from 2**40 up
+_UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
+
 
 @dataclass(frozen=True)
 class EvaluateConfig:
@@ -20,26 +23,26 @@ class EvaluateConfig:
     world: Annotated[NavigationConfig, tyro.conf.arg(name="")] = field(default_factory=NavigationConfig)
     """The world."""
     policy: tuple[str, ...] = ("lsap", "dhba-4")
-    """Controllers, shipped policies or policy folders; see `mast list`."""
+    """Controllers and shipped policies (see `mast list`), or policy folders."""
     episodes: int = 54
     """Start states; scenario `clusters` goes round its nine pairs of cluster sizes."""
     steps: int = 200
     """Control periods an episode."""
-    delay: float | None = None
+    delay: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Seconds a message takes for one hop: every robot decides alone. Unset: learned policies run centrally."""
     loss: float = 0.0
     """Probability that a link loses a transmission (with --delay)."""
     failure: float = 0.0
     """Probability that a robot fails in one control period (with --delay)."""
     seed: int = 0
-    """Chooses the start states; training never sees any of them."""
+    """Chooses the start states (training never sees any of them), losses and failures."""
     record: int = 0
     """Keep this many episodes for `mast replay`."""
-    out: Path | None = None
+    out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
     """Folder for the results; unset: a new one under runs/."""
     resume: bool = False
-    """Go on with a run that was stopped: finished parts in --out are kept."""
-    batch: int | None = None
+    """Go on with a run that was stopped: what is finished in --out is kept."""
+    batch: Annotated[int | None, _UNSET, tyro.conf.DisallowNone] = None
     """Environments at once; unset: chosen from the team's size and the device."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where worlds and learned policies run."""
@@ -49,23 +52,30 @@ class EvaluateConfig:
             raise MastError("no policy was given: name at least one, see `mast list`")
         if len(set(self.policy)) != len(self.policy):
             raise MastError(f"a policy was given twice: {' '.join(self.policy)}")
-        for name, value, least in (
-            ("episodes", self.episodes, 1),
-            ("steps", self.steps, 1),
-            ("record", self.record, 0),
-            ("seed", self.seed, 0),
-            ("batch", 1 if self.batch is None else self.batch, 1),
+        for name, value, least, most in (
+            ("episodes", self.episodes, 1, _MOST),
+            ("steps", self.steps, 1, None),
+            ("record", self.record, 0, None),
+            ("seed", self.seed, 0, _MOST),
+            ("batch", 1 if self.batch is None else self.batch, 1, None),
         ):
-            if value < least:
-                raise MastError(f"--{name} is {value}: give a whole number, {least} or more")
+            if value < least or (most is not None and value > most):
+                limits = f"{least} or more" if most is None else f"{least} to {most}"
+                raise MastError(f"--{name} is {value}: give a whole number, {limits}")
         if self.delay is not None and not (math.isfinite(self.delay) and self.delay >= 0):
             raise MastError(f"--delay is {self.delay}: give seconds a hop, 0 or more")
+        for name, share in (("loss", self.loss), ("failure", self.failure)):
+            if not 0 <= share <= 1:
+                raise MastError(f"--{name} is {share}: give a probability from 0 to 1")
         if self.delay is None and (self.loss or self.failure):
             raise MastError("--loss and --failure act on messages between robots: give --delay too (0 for instant)")
 
+        if self.resume and self.out is None:
+            raise MastError("--resume needs to know which run: give its folder with --out")
+
     def seeds(self) -> list[int]:
-        """One seed an episode. Those of two values of `seed` never overlap; training draws from 2**40 up."""
-        return [self.seed * 1_000_000 + episode for episode in range(self.episodes)]
+        """One seed an episode. Those of two values of `seed` never overlap."""
+        return [self.seed * _MOST + episode for episode in range(self.episodes)]
 
     def scenarios(self) -> list[str]:
         """One scenario an episode: `clusters` is stratified over its pairs (robots, goals) of cluster sizes."""

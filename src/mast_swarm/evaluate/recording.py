@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import zipfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import whole_file
+
+
+def recording_name(number: int, policy: str, episode: int) -> str:
+    """The file of an episode in a results folder; sorted, files are in the order of the policies (by number)."""
+    return f"recording-{number:03d}-{re.sub('[^A-Za-z0-9._-]+', '_', policy)}-{episode:03d}.npz"
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,7 @@ class Recording:
     policy: str
     scenario: str
     seed: int
-    delay: float | None  # seconds a hop; None: central execution
+    delay: float | None  # seconds a hop; None: no messages, or one forward pass for all robots
     dt: float  # s
     width: float  # m
     success_radius: float  # m
@@ -33,7 +41,8 @@ class Recording:
         """Write one .npz: the arrays, and the rest as a JSON string (no pickles)."""
         plain = {k: v for k, v in asdict(self).items() if not isinstance(v, np.ndarray)}
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
-        np.savez_compressed(path, about=np.array(json.dumps(plain)), **arrays)
+        with whole_file(path) as part:
+            np.savez_compressed(part, about=np.array(json.dumps(plain)), **arrays)
 
     @staticmethod
     def load(path: Path) -> Recording:
@@ -45,5 +54,5 @@ class Recording:
             return Recording(**plain, **arrays)
         except FileNotFoundError:
             raise MastError(f"no recording at {path}: run `mast evaluate ... --record 1` first") from None
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise MastError(f"{path} is not a recording made by mast: {error}") from None

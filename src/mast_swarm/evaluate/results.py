@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
+import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,72 +17,109 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import whole_file, write_json
 
 _REPORTED = 50.0  # s between the instants that the summary reports
+_PART = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.parquet")  # number of the policy, first and last episode
 
 
 class Results:
-    """An output folder: `config.json`, `parts/` while running, `episodes.parquet` and `summary.json` at the end."""
+    """An output folder: `config.json`, `parts/` while running, `episodes.parquet` and `summary.json` at the end.
+
+    A part holds some episodes of one policy; parts, not batches, are what a stopped run resumes from.
+    """
 
     def __init__(self, folder: Path, config: dict[str, Any], resume: bool = False) -> None:
         self.folder = folder
         self.parts = folder / "parts"
-        used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-        if used and not resume:
-            raise MastError(f"{folder} is already used: give another --out, or --resume to go on with a stopped run")
-        if used:
-            self._check_same(config)
         try:
-            self.parts.mkdir(parents=True, exist_ok=True)
-            write_json(folder / "config.json", config)
+            self.made = not folder.exists()
+            self.resumed = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+            if self.resumed and not resume:
+                raise MastError(
+                    f"{folder} is already used: give another --out, or --resume to go on with a stopped run"
+                )
+            if self.resumed:
+                self._check_same(config)
+            if self.completed() is None:
+                self.parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MastError(f"cannot write to {folder}: {error.strerror or error}") from None
+        if not self.resumed:
+            write_json(folder / "config.json", config)
 
     def _check_same(self, config: dict[str, Any]) -> None:
         """Resuming is for the same run: lists what differs."""
-        try:
-            before = json.loads((self.folder / "config.json").read_text())
-        except (OSError, ValueError):
-            raise MastError(
-                f"{self.folder} holds no stopped run (no readable config.json): give another --out"
-            ) from None
+        before = _read_json(self.folder / "config.json")
+        if before is None:
+            raise MastError(f"{self.folder} holds no stopped run (no readable config.json): give another --out")
         now = json.loads(json.dumps(config))
         changed = [f"{key} {before.get(key)} -> {now.get(key)}" for key in now if before.get(key) != now.get(key)]
         if changed:
             raise MastError(f"cannot resume {self.folder}: settings differ ({'; '.join(changed)})")
 
-    def done(self, part: str) -> bool:
-        """Whether this part was finished by an earlier run."""
-        return (self.parts / f"{part}.parquet").exists()
+    def completed(self) -> dict[str, Any] | None:
+        """The summary of a run that had come to its end before; None if there is something left to do."""
+        summary = _read_json(self.folder / "summary.json")
+        return summary if summary is not None and summary.get("complete") is True else None
 
-    def add(self, part: str, table: pa.Table) -> None:
-        """Keep a finished part; it appears whole or not at all."""
-        path = self.parts / f"{part}.parquet"
-        temporary = path.with_suffix(".writing")
-        pq.write_table(table, temporary)
-        os.replace(temporary, path)
+    def _finished(self) -> list[tuple[int, range, Path]]:
+        """The parts on disk: number of the policy, episodes, file; in the order of policies and episodes."""
+        found = [(_PART.fullmatch(path.name), path) for path in self.parts.iterdir()]
+        return sorted(
+            ((int(match[1]), range(int(match[2]), int(match[3]) + 1), path) for match, path in found if match),
+            key=lambda part: (part[0], part[1].start),
+        )
 
-    def finish(self, complete: bool, about: dict[str, Any]) -> dict[str, Any] | None:
-        """Join the parts and write the summary; parts stay only where the run can still go on."""
-        parts = sorted(self.parts.glob("*.parquet"))
+    def episodes(self, policy: int) -> set[int]:
+        """Episodes of a policy (by its number) that are finished."""
+        return {episode for number, episodes, _ in self._finished() if number == policy for episode in episodes}
+
+    def add(self, policy: int, first: int, table: pa.Table) -> None:
+        """Keep finished episodes of a policy, from `first` on; they appear whole or not at all."""
+        last = first + len(pc.unique(table["episode"])) - 1
+        _write_table(self.parts / f"{policy:03d}-{first:06d}-{last:06d}.parquet", table)
+
+    def finish(self, complete: bool, about: dict[str, Any]) -> dict[str, Any]:
+        """Join the parts and write the summary; parts stay only where the run can still go on.
+
+        Where nothing was finished nothing is left behind.
+        """
+        parts = [path for *_, path in self._finished()]
         if not parts:
-            return None
+            self._discard()
+            return {"complete": False, **about, "rows": [], "paired": []}
         table = pa.concat_tables(pq.read_table(part) for part in parts)
-        temporary = self.folder / "episodes.writing"
-        pq.write_table(table, temporary)
-        os.replace(temporary, self.folder / "episodes.parquet")
+        _write_table(self.folder / "episodes.parquet", table)
         summary = {"complete": complete, **about, **summarise(table)}
         write_json(self.folder / "summary.json", summary)
         if complete:
             shutil.rmtree(self.parts)
         return summary
 
+    def _discard(self) -> None:
+        """Remove what this run has made so far; what was in the folder before stays."""
+        if self.resumed:
+            return
+        shutil.rmtree(self.parts)
+        for path in (self.folder / "config.json", *self.folder.glob("recording-*.npz")):
+            path.unlink()
+        if self.made:
+            self.folder.rmdir()
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    temporary = path.with_name(path.name + ".writing")
-    temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
-    os.replace(temporary, path)
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None where there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with whole_file(path) as part:
+        pq.write_table(table, part)
 
 
 def episode_table(
@@ -102,11 +139,15 @@ def episode_table(
     return pa.table(columns)
 
 
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Mean over episodes and half the width of its 95 % confidence interval (Student's t). [E] -> two numbers"""
+def interval(values: np.ndarray) -> tuple[float, float | None]:
+    """Mean over episodes [E] and half the width of its 95 % confidence interval (Student's t).
+
+    One episode says nothing of the spread: its interval is None.
+    """
+    values = values.astype(np.float64)
     mean = float(np.mean(values))
     if len(values) < 2:
-        return mean, 0.0
+        return mean, None
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return mean, float(half)
 
@@ -122,9 +163,15 @@ def metric_names(table: pa.Table) -> list[str]:
 
 def curves(table: pa.Table, policy: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """t [T] in seconds and the metric [E, T] of one policy, episodes in order."""
+    _, t, values = _measured(table, policy, metric)
+    return t, values
+
+
+def _measured(table: pa.Table, policy: str, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Episodes [E], t [T] in seconds and the metric [E, T] of one policy."""
     rows = table.filter(pc.equal(table["policy"], policy)).sort_by([("episode", "ascending"), ("t", "ascending")])
-    t = np.unique(rows["t"].to_numpy())
-    return t, rows[metric].to_numpy().reshape(-1, len(t))
+    episodes, t = np.unique(rows["episode"].to_numpy()), np.unique(rows["t"].to_numpy())
+    return episodes, t, rows[metric].to_numpy().reshape(len(episodes), len(t))
 
 
 def summarise(table: pa.Table) -> dict[str, Any]:
@@ -133,45 +180,26 @@ def summarise(table: pa.Table) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     paired: list[dict[str, Any]] = []
     for metric in metric_names(table):
-        measured = {policy: curves(table, policy, metric) for policy in policies}
-        for policy, (t, values) in measured.items():
+        measured = {policy: _measured(table, policy, metric) for policy in policies}
+        for policy, (_, t, values) in measured.items():
             first = table.filter(pc.equal(table["policy"], policy)).slice(0, 1).to_pylist()[0]
-            for index in _reported(t):
-                mean, half = interval(values[:, index])
-                about = {key: first[key] for key in KEYS}
-                found = {
-                    "episodes": len(values),
-                    "metric": metric,
-                    "t": float(t[index]),
-                    "mean": mean,
-                    "ci95": half,
-                }
-                rows.append(about | found)
+            about = {key: first[key] for key in KEYS}
+            rows += (about | found for found in _means(metric, t, values))
         for one, other in itertools.combinations(policies, 2):
-            paired += _differences(one, other, metric, measured[one], measured[other])
+            (of_one, t, first), (of_other, _, second) = measured[one], measured[other]
+            both, at_one, at_other = np.intersect1d(of_one, of_other, return_indices=True)
+            if len(both):  # a stopped run may have no start state that both have finished
+                difference = first[at_one].astype(np.float64) - second[at_other]
+                about = {"policy": one, "minus": other}
+                paired += (about | found for found in _means(metric, t, difference))
     return {"rows": rows, "paired": paired}
 
 
-def _differences(
-    one: str,
-    other: str,
-    metric: str,
-    first: tuple[np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray],
-) -> Iterable[dict[str, Any]]:
-    """`one` minus `other` on the same start states (those that both have finished)."""
-    episodes = min(len(first[1]), len(second[1]))
-    for index in _reported(first[0]):
-        mean, half = interval(first[1][:episodes, index] - second[1][:episodes, index])
-        yield {
-            "policy": one,
-            "minus": other,
-            "metric": metric,
-            "t": float(first[0][index]),
-            "episodes": episodes,
-            "mean": mean,
-            "ci95": half,
-        }
+def _means(metric: str, t: np.ndarray, values: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Mean and ci95 over the episodes of values [E, T] at each reported instant."""
+    for index in _reported(t):
+        mean, half = interval(values[:, index])
+        yield {"episodes": len(values), "metric": metric, "t": float(t[index]), "mean": mean, "ci95": half}
 
 
 def _reported(t: np.ndarray) -> list[int]:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from mast_swarm.comms.config import Channel
+from mast_swarm.controllers import Controller
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import Actor
+from mast_swarm.evaluate.actors import Actor, make_actor
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.model.policy import Policy
 from mast_swarm.world.base import World
 
 
@@ -25,17 +28,26 @@ class Rollout:
 
 def rollout(
     world: World,
-    actor: Actor,
+    policy: str | Policy | Controller | Actor,
     seeds: Sequence[int],
     steps: int,
     *,
+    channel: Channel | None = None,
     scenarios: Sequence[str] | None = None,
-    policy: str = "policy",
-    delay: float | None = None,
+    name: str | None = None,
     record: int = 0,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Rollout:
-    """Drive one batch of environments for `steps` control periods. `progress` is told of each step done."""
+    """Drive one batch of environments, a seed each, for `steps` control periods.
+
+    policy: a name, a folder, or the thing itself; learned ones run centrally, or over a `channel` every robot alone.
+    scenarios: one a seed where they differ. record: of the first how many to keep a recording, which shows `name`.
+    progress: is told of each instant done.
+    """
+    if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
+        raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
+    name = name or (policy if isinstance(policy, str) else type(policy).__name__)
+    actor, seeds = make_actor(policy, world, channel), list(seeds)
     with torch.inference_mode():
         state = world.reset(seeds, scenarios)
         actor.start(seeds)
@@ -53,12 +65,10 @@ def rollout(
             name: torch.stack([row[name] for row in measured], dim=1).float().cpu().numpy() for name in measured[0]
         }
     if not all(np.isfinite(values).all() for values in metrics.values()) or not _finite(state):
-        raise MastError(f"policy '{policy}' gave commands that are not finite numbers: check its weights")
-    names = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
-    recordings = [
-        _recording(world, state, frames, metrics, episode, names[episode], seeds[episode], policy, delay, actor)
-        for episode in range(record)
-    ]
+        raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
+    starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
+    about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
+    recordings = [_recording(world, actor, state, frames, metrics, e, about[e]) for e in range(record)]
     return Rollout(metrics, recordings)
 
 
@@ -74,22 +84,17 @@ def _frame(state: Any, observation: Any, record: int) -> tuple[np.ndarray, ...]:
 
 def _recording(
     world: World,
+    actor: Actor,
     state: Any,
     frames: list[tuple[np.ndarray, ...]],
     metrics: dict[str, np.ndarray],
     episode: int,
-    scenario: str,
-    seed: int,
-    policy: str,
-    delay: float | None,
-    actor: Actor,
+    about: dict[str, Any],
 ) -> Recording:
     positions, neighbours, goals_seen = (np.stack([f[part][episode] for f in frames]) for part in range(3))
     return Recording(
-        policy=policy,
-        scenario=scenario,
-        seed=seed,
-        delay=delay,
+        **about,
+        delay=None if actor.channel is None else actor.channel.delay,
         dt=world.config.dt,
         width=world.config.side,
         success_radius=world.config.success_radius,

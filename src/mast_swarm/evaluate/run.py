@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import mast_swarm.world.navigation  # noqa: F401  registers the task
 from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import make_actor, pick_device
+from mast_swarm.evaluate.actors import Actor, labels, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.recording import recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.world.base import World, make
@@ -24,64 +25,77 @@ from mast_swarm.world.base import World, make
 Progress = Callable[[str, int, int], None]  # policy, steps done, steps in all
 
 
+def new_folder(task: str) -> Path:
+    """Where the results of a run go that names no folder."""
+    return Path("runs") / f"evaluate-{task}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def prepare(task: str, config: EvaluateConfig) -> tuple[World, dict[str, Actor]]:
+    """The world, and an actor a policy under the name that results give it; writes nothing.
+
+    Whatever can be wrong with the settings shows here: policies are loaded and every start state is drawn once.
+    """
+    world = make(task, config.world, pick_device(config.device))
+    channel = None
+    if config.delay is not None:
+        channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)
+    actors = [make_actor(policy, world, channel) for policy in config.policy]
+    for seed, scenario in zip(config.seeds(), config.scenarios(), strict=True):
+        world.reset([seed], [scenario])
+    return world, dict(zip(labels(config.policy, task), actors, strict=True))
+
+
 def evaluate(
     task: str, config: EvaluateConfig, progress: Progress = lambda policy, done, total: None
 ) -> tuple[Path, dict[str, Any]]:
     """Run an evaluation to the end, or until interrupted; what was finished is on disk either way."""
-    folder = config.out or Path("runs") / f"evaluate-{task}-{datetime.now():%Y%m%d-%H%M%S}"
-    device = pick_device(config.device)
-    world = make(task, config.world, device)
-    channel = None
-    if config.delay is not None:
-        channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)
-    actors = {name: make_actor(name, world, channel) for name in config.policy}  # bad names fail before any file
-    world.reset(config.seeds()[:1], config.scenarios()[:1])  # and so does a scenario that cannot be met
+    world, actors = prepare(task, config)
+    folder = config.out or new_folder(task)
     results = Results(folder, _resolved(task, config), config.resume)
+    before = results.completed()
+    if before is not None:
+        return folder, before
     complete = False
     try:
-        for name, actor in actors.items():
-            _one_policy(world, name, actor, channel, config, results, progress)
+        for number, (name, actor) in enumerate(actors.items()):
+            _one_policy(world, number, name, actor, config, results, progress)
         complete = True
+    except torch.OutOfMemoryError:
+        raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:
-        summary = results.finish(complete, _about(task, device))
-    if summary is None:
-        raise MastError(f"nothing was finished in {folder}")
+        summary = results.finish(complete, _about(task, world.device))
     return folder, summary
 
 
 def _one_policy(
     world: World,
+    number: int,
     name: str,
-    actor: Any,
-    channel: Channel | None,
+    actor: Actor,
     config: EvaluateConfig,
     results: Results,
     progress: Progress,
 ) -> None:
     seeds, scenarios = config.seeds(), config.scenarios()
-    batch = config.batch or _batch(config.world.agents, world.device)
-    learned = hasattr(actor, "policy") or hasattr(actor, "run")
-    delay = channel.delay if channel is not None and learned else None
     keys = {
         "policy": name,
         "task": world.task,
         "scenario": config.world.scenario,
         "agents": config.world.agents,
-        "delay": delay,
-        "loss": channel.loss if delay is not None and channel is not None else 0.0,
+        "delay": None if actor.channel is None else float(actor.channel.delay),
+        "loss": 0.0 if actor.channel is None else float(actor.channel.loss),
         "seed": config.seed,
     }
-    total, done = config.episodes * (config.steps + 1), 0
-    for first in range(0, config.episodes, batch):
-        chosen = range(first, min(first + batch, config.episodes))
-        part = f"{name.replace('/', '_')}-{first:06d}"
-        if results.done(part):
-            done += len(chosen) * (config.steps + 1)
-            continue
+    instants = config.steps + 1
+    finished = results.episodes(number)
+    total, done = config.episodes * instants, len(finished) * instants
+    progress(name, done, total)
+    size = config.batch or _batch(config.world.agents, world.device)
+    for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
 
-        def tick(steps: int, size: int = len(chosen)) -> None:
+        def tick(count: int, together: int = len(chosen)) -> None:
             nonlocal done
-            done += steps * size
+            done += count * together
             progress(name, done, total)
 
         ran = rollout(
@@ -90,16 +104,26 @@ def _one_policy(
             [seeds[e] for e in chosen],
             config.steps,
             scenarios=[scenarios[e] for e in chosen],
-            policy=name,
-            delay=delay,
-            record=max(0, min(config.record - first, len(chosen))),
+            name=name,
+            record=max(0, min(config.record - chosen[0], len(chosen))),
             progress=tick,
         )
-        for offset, recording in enumerate(ran.recordings):
-            recording.save(results.folder / f"recording-{name.replace('/', '_')}-{first + offset:03d}.npz")
+        for episode, recording in zip(chosen, ran.recordings, strict=False):
+            recording.save(results.folder / recording_name(number, name, episode))
         episodes = [{"start": scenarios[e], "episode": e, "episode_seed": seeds[e]} for e in chosen]
-        results.add(part, episode_table(keys, episodes, world.config.dt, ran.metrics))
-    progress(name, total, total)
+        results.add(number, chosen[0], episode_table(keys, episodes, world.config.dt, ran.metrics))
+
+
+def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:
+    """Split episodes into runs of neighbours, none longer than `size`."""
+    run: list[int] = []
+    for episode in episodes:
+        if run and (len(run) == size or episode != run[-1] + 1):
+            yield run
+            run = []
+        run.append(episode)
+    if run:
+        yield run
 
 
 def _batch(agents: int, device: torch.device) -> int:
@@ -108,11 +132,11 @@ def _batch(agents: int, device: torch.device) -> int:
 
 
 def _resolved(task: str, config: EvaluateConfig) -> dict[str, Any]:
-    """The settings as plain JSON, less those that do not change a result."""
+    """The settings as plain JSON, named as on the command line, less those that do not change a result."""
     plain = dataclasses.asdict(config)
-    for name in ("out", "resume", "device"):
+    for name in ("out", "resume", "device", "batch"):
         plain.pop(name)
-    return {"task": task, **plain}
+    return {"task": task, **plain.pop("world"), **plain}
 
 
 def _about(task: str, device: torch.device) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import importlib.util
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,12 +11,9 @@ from torch import Tensor
 
 from mast_swarm.model.encoding import Rotation, rotate
 
-fused: ModuleType | None = None
-if torch.cuda.is_available():
-    try:
-        from mast_swarm.model import fused
-    except ImportError:  # no Triton: the library's attention serves
-        pass
+fused: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.model import fused
 
 
 def allowed(positions: Tensor, radius: float | None, component: Tensor | None) -> Tensor | None:

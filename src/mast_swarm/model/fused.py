@@ -239,13 +239,13 @@ def _(grad: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, out: Te
     return torch.empty_like(qkv)
 
 
-def _keep(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _keep(ctx, inputs, output) -> None:
     qkv, cos, sin, mask, _ = inputs
     out, logsum = output
     ctx.save_for_backward(qkv, cos, sin, mask, out, logsum)
 
 
-def _gradient(ctx, grad: Tensor, _: Tensor | None):  # type: ignore[no-untyped-def]
+def _gradient(ctx, grad: Tensor, _: Tensor | None):
     return turned_attention_backward(grad, *ctx.saved_tensors), None, None, None, None
 
 

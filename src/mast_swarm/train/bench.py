@@ -23,14 +23,10 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     collector, learner = trainer.collector, trainer.learner
     uniform = torch.rand(config.batch, generator=torch.Generator().manual_seed(0)).to(device)
     collector.begin(1)
-
-    def expert() -> None:
-        collector.label()
-
     parts = {
         "update": lambda: learner.update(uniform),
         "sense_and_decide": collector.look,
-        "expert_on_cpu": expert,
+        "expert_on_cpu": collector.label,
         "push_and_move": collector.move,
     }
     found = {name: _milliseconds(work, device, repeats) for name, work in parts.items()}

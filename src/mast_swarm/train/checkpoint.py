@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,10 @@ FILE = "checkpoint.safetensors"
 
 
 def write(folder: Path, tensors: dict[str, Tensor], about: dict[str, Any], name: str = FILE) -> int:
-    """Write a checkpoint whole or not at all; the last good one stays until the new one is safe. Returns bytes."""
+    """Write a checkpoint whole or not at all; the last good one stays until the new one is safe. Returns bytes.
+
+    The temporary file always has the same name, so that what a killed run left is written over and never piles up.
+    """
     path = folder / name
     temporary = path.with_suffix(".writing")
     plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
@@ -26,27 +31,33 @@ def write(folder: Path, tensors: dict[str, Tensor], about: dict[str, Any], name:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        return path.stat().st_size
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         kept = f"the last good checkpoint is kept in {path}" if path.exists() else "there is no earlier checkpoint"
         raise MastError(f"cannot write a checkpoint to {folder}: {error}; {kept}") from None
-    return path.stat().st_size
 
 
-def read(folder: Path, name: str = FILE) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors (on the CPU) and what was said about them."""
-    path = folder / name
+def read(folder: Path, name: str = FILE) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, on the CPU."""
+    with _opened(folder / name) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
+
+
+def about(folder: Path, name: str = FILE) -> dict[str, Any]:
+    """What was said about a checkpoint when it was written."""
+    with _opened(folder / name) as file:
+        return json.loads(file.metadata()["about"])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["about"])
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
-    except FileNotFoundError:
-        raise MastError(
-            f"no checkpoint in {folder}: nothing to resume; start with `mast train TASK --out DIR`"
-        ) from None
+            yield file
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise MastError(f"{path} is not a checkpoint of mast or is damaged: {error}") from None
-    return tensors, about
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
@@ -59,13 +70,6 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
         elif old != new:
             found.append(f"{prefix}{key} {old} -> {new}")
     return found
-
-
-def save_batch(folder: Path, batch: dict[str, Tensor]) -> Path:
-    """Keep the batch that broke training, for a look."""
-    path = folder / "bad-batch.safetensors"
-    save_file({name: value.detach().cpu().contiguous() for name, value in batch.items()}, path)
-    return path
 
 
 def free_bytes(folder: Path) -> int:

@@ -18,7 +18,7 @@ from mast_swarm.model.policy import Policy
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
-from mast_swarm.train.team import TRAINING_SEEDS, Team, inputs
+from mast_swarm.train.team import Team, inputs, start_seeds
 from mast_swarm.world.navigation import Navigation, NavigationState
 
 
@@ -61,7 +61,8 @@ class Collector:
         """Start an epoch: who drives, and start states for all environments that are not carried over."""
         carried, by_expert, seeds = self._plan(epoch)
         fresh = self._starts(epoch)
-        self.team.load(fresh, torch.from_numpy(~carried).nonzero()[:, 0])
+        if fresh is not None:
+            self.team.load(fresh, torch.from_numpy(~carried).nonzero()[:, 0])
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
         self.host = self.source.state(self.host_positions, self.team.state.goals.cpu())
@@ -86,8 +87,8 @@ class Collector:
 
         def draw(wanted: int) -> NavigationState | None:
             needed = np.flatnonzero(~self._plan(wanted)[0])
-            base = TRAINING_SEEDS + (self.config.seed * 2**20 + wanted) * 2**12 + self.first
-            return self.source.reset([base + int(e) for e in needed]) if len(needed) else None
+            seeds = start_seeds(self.config, wanted, (self.first + int(e) for e in needed))
+            return self.source.reset(seeds) if seeds else None
 
         ahead, self.drawn = self.drawn, (epoch + 1, self.drawer.submit(draw, epoch + 1))
         return ahead[1].result() if ahead is not None and ahead[0] == epoch else draw(epoch)
@@ -100,10 +101,14 @@ class Collector:
         if self.sent is not None:
             self.sent.record()
 
-    def label(self) -> None:
-        """The expert's command for every robot, on the CPU; waits for the positions that `look` sent."""
+    def wait(self) -> None:
+        """Until the positions that `look` sent are here, and with them all that was queued on a GPU before."""
         if self.sent is not None:
             self.sent.synchronize()
+
+    def label(self) -> None:
+        """The expert's command for every robot, on the CPU."""
+        self.wait()
         self.host_target.copy_(self.expert.act(self.host))
 
     def move(self) -> None:

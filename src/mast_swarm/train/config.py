@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.world.config import NavigationConfig
+
+# Every start state of every run has a seed of its own; these limits keep the seeds apart (see train/team.py).
+MOST_EPOCHS, MOST_ENVIRONMENTS, MOST_SEED = 2**20, 2**12, 99_999
 
 
 @dataclass(frozen=True)
@@ -58,38 +67,39 @@ class TrainConfig:
     """Decides everything random: weights, start states, drivers, batches."""
 
     def __post_init__(self) -> None:
-        least_one = (
-            "epochs",
-            "environments",
-            "steps",
-            "replay",
-            "batch",
-            "updates",
-            "validation",
-            "validation_steps",
-        )
-        for name in (*least_one, "validate_every"):
-            if getattr(self, name) < 1:
-                raise MastError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a whole number from 1")
+        for name, most in _COUNTS.items():
+            value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
+            if value < 1:
+                raise MastError(f"{flag} is {value}: give a whole number from 1")
+            if most is not None and value > most:
+                raise MastError(f"{flag} is {value}: give at most {most}")
         for name in ("carry", "expert_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a share from 0 to 1")
-        if not self.lr > 0 or not self.weight_decay >= 0:
+        if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise MastError(
                 f"--lr {self.lr} and --weight-decay {self.weight_decay}: give a positive rate and decay >= 0"
             )
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise MastError(f"--clip is {self.clip}: give a positive gradient norm, as 1, or leave it unset")
         if self.ema is not None and not 0 < self.ema < 1:
             raise MastError(f"--ema is {self.ema}: give a decay between 0 and 1, as 0.999")
         if self.replay < self.environments:
             raise MastError(f"--replay {self.replay} does not hold one step of {self.environments} environments")
-        if self.seed < 0:
-            raise MastError(f"--seed is {self.seed}: give a whole number, 0 or more")
+        if not 0 <= self.seed <= MOST_SEED:
+            raise MastError(f"--seed is {self.seed}: give a whole number from 0 to {MOST_SEED}")
         if self.policy.observation_dim != self.world.observation_dim:
             raise MastError(
                 f"the policy takes {self.policy.observation_dim} observed numbers, the world gives "
                 f"{self.world.observation_dim}: set --observation-dim to match --observed"
             )
 
+
+_COUNTS = {  # whole numbers from 1 up to what is said here
+    "epochs": MOST_EPOCHS,
+    "environments": MOST_ENVIRONMENTS,
+    **dict.fromkeys(("steps", "replay", "batch", "updates", "validation", "validation_steps", "validate_every")),
+}
 
 PAPER = TrainConfig()
 RECIPES: dict[str, TrainConfig] = {
@@ -115,15 +125,13 @@ RECIPES: dict[str, TrainConfig] = {
     # Small enough for two CPU cores and three minutes; it shows that learning works, not how well it can.
     "tiny": replace(
         PAPER,
-        world=NavigationConfig(agents=20, scenario="clusters-1"),
+        world=NavigationConfig(agents=16, scenario="clusters-1"),
         policy=PolicyConfig(layers=2, heads=2, head_dim=32, exploration_time=100.0),
-        epochs=20,
+        epochs=25,
         environments=16,
         steps=100,
-        expert_share=0.5,
-        replay=20_000,
-        batch=64,
-        lr=1e-3,
+        batch=48,
+        lr=3e-3,
         schedule="cosine",
         clip=1.0,
         validation=32,
@@ -138,3 +146,83 @@ def recipe(name: str) -> TrainConfig:
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]
+
+
+def from_toml(path: Path, base: TrainConfig) -> TrainConfig:
+    """`base` with what a TOML file says in place of its own settings.
+
+    Settings of the world and of the policy stand in tables [world] and [policy]; "none" unsets an optional one.
+    """
+    try:
+        with open(path, "rb") as file:
+            given = tomllib.load(file)
+    except OSError as error:
+        raise MastError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:  # not TOML, or not even text
+        raise MastError(f"{path} is not TOML: {error}") from None
+    try:
+        return changed(base, given)
+    except MastError as error:
+        raise MastError(f"{path}: {error}") from None
+
+
+def from_run(folder: Path) -> TrainConfig:
+    """The settings of the run in a folder."""
+    path = folder / "config.json"
+    try:
+        return changed(PAPER, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise MastError(f"no run in {folder}: nothing to resume; start with `mast train TASK --out DIR`") from None
+    except (OSError, ValueError) as error:  # a MastError is a ValueError
+        raise MastError(f"cannot read the settings of a run from {path}: {error}") from None
+
+
+def plain(config: TrainConfig) -> dict[str, Any]:
+    """The settings as JSON holds them; `changed(PAPER, ...)` of it gives them back."""
+    return json.loads(json.dumps(asdict(config)))
+
+
+_Config = TypeVar("_Config", TrainConfig, NavigationConfig, PolicyConfig)
+
+
+def changed(base: _Config, given: Mapping[str, Any], table: str = "") -> _Config:
+    """`base` with the given settings in place of its own; a dict where a setting is itself a table of settings."""
+    if not isinstance(given, Mapping):
+        raise MastError(f"{table.rstrip('.') or 'the whole'} is {given!r}: expected a table of settings")
+    kinds = get_type_hints(type(base))
+    new: dict[str, Any] = {}
+    for key, value in given.items():
+        name = f"{table}{key}"
+        if key not in kinds:
+            raise unknown("setting", name, _names(base, table))
+        if is_dataclass(kinds[key]):
+            new[key] = changed(getattr(base, key), value, f"{name}.")
+        else:
+            new[key] = _checked(name, kinds[key], value)
+    return replace(base, **new)
+
+
+def _names(base: Any, table: str = "") -> list[str]:
+    """The settings, those of tables as `table.setting`."""
+    found: list[str] = []
+    for f in fields(base):
+        own = getattr(base, f.name)
+        found += _names(own, f"{table}{f.name}.") if is_dataclass(own) else [f"{table}{f.name}"]
+    return found
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """The value of a setting if it is of the kind that its dataclass declares."""
+    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if NoneType in options and (value is None or value in ("none", "None")):
+        return None
+    for option in options:
+        if option is float and type(value) in (int, float):
+            return float(value)
+        if type(value) is option or (get_origin(option) is Literal and value in get_args(option)):
+            return value
+    expected = " or ".join(_WORDS.get(option) or " or ".join(map(repr, get_args(option))) for option in options)
+    raise MastError(f"{name} is {value!r}: expected {expected}")
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: '"none"'}

@@ -120,20 +120,23 @@ class Learner:
     def restore(self, tensors: dict[str, Tensor], done: int) -> None:
         """Take up a checkpoint's tensors after `done` updates."""
         self.done = done
-        with torch.no_grad():
-            for name, parameter in self.policy.named_parameters():
-                prefix = f"optimiser.{name}."
-                kept = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-                # `step` lives on the CPU there, and the rest beside its parameter
-                self.optimiser.state[parameter] = {
-                    key: value.to(parameter.device if key != "step" or self.device.type == "cuda" else "cpu").clone()
-                    for key, value in kept.items()
-                }
-            for module, prefix in ((self.policy, "policy."), (self.average, "average.")):
-                if module is not None:
-                    module.load_state_dict(
-                        {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-                    )
+        self.policy.load_state_dict(under(tensors, "policy."))
+        if self.average is not None:
+            self.average.load_state_dict(under(tensors, "average."))
+        for name, parameter in self.policy.named_parameters():
+            kept = under(tensors, f"optimiser.{name}.")
+            if kept:  # nothing yet before the first update
+                self.optimiser.state[parameter] = {k: v.to(parameter.device, copy=True) for k, v in kept.items()}
+
+    def finite(self) -> bool:
+        """Whether weights and losses are finite numbers."""
+        weights: list[Tensor] = list(self.policy.parameters())
+        return bool(torch.stack([*torch._foreach_norm(weights), self.loss, self.loss_sum]).isfinite().all())
+
+
+def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start so, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def imitation_loss(prediction: Tensor, target: Tensor) -> Tensor:

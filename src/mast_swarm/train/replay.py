@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import torch
@@ -18,8 +19,11 @@ class Replay:
     def __init__(self, layout: Layout, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
         size = capacity * sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
-        if device.type == "cuda" and size > 0.8 * torch.cuda.mem_get_info(device)[0]:
-            raise MastError(f"a replay of {capacity} samples needs {size / 1e9:.1f} GB of GPU memory: lower --replay")
+        if size > 0.8 * _memory(device):
+            raise MastError(
+                f"a replay of {capacity} samples needs {size / 1e9:.1f} GB and {device.type} memory has "
+                f"{_memory(device) / 1e9:.1f} GB: lower --replay"
+            )
         self.fields = {
             name: torch.zeros((capacity, *shape), dtype=kind, device=device) for name, (shape, kind) in layout.items()
         }
@@ -38,9 +42,12 @@ class Replay:
             field.index_copy_(0, slots, sample[name].to(field.dtype))
         self.pushed += count
 
-    def draw(self, uniform: Tensor) -> dict[str, Tensor]:
-        """The samples that numbers in [0, 1) choose: uniform [n] -> fields [n, ...]."""
-        filled = self.pushed.clamp(max=self.capacity)
+    def draw(self, uniform: Tensor, before: int = 0) -> dict[str, Tensor]:
+        """The samples that numbers in [0, 1) choose: uniform [n] -> fields [n, ...].
+
+        `before` asks for the choice as it was that many pushed samples ago.
+        """
+        filled = (self.pushed - before if before else self.pushed).clamp(max=self.capacity)
         chosen = (uniform * filled).long().clamp(max=filled - 1)
         return {name: field.index_select(0, chosen) for name, field in self.fields.items()}
 
@@ -54,3 +61,10 @@ class Replay:
         for name, field in self.fields.items():
             field[: len(tensors[name])].copy_(tensors[name])
         self.pushed.copy_(tensors["pushed"])
+
+
+def _memory(device: torch.device) -> float:
+    """Bytes: what a GPU has free, or what the machine has in all (a CPU's memory is handed out as it is filled)."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
+from mast_swarm.evaluate.actors import component_of
 from mast_swarm.model.policy import Policy
-from mast_swarm.space import components
-from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.world.navigation import Navigation, NavigationState
 
-TRAINING_SEEDS = 2**40  # start states of training come from seeds at and above this, those of tests from below
+# Where the seeds of start states begin. Tests draw from below 2**40, so no policy has ever trained on a test's.
+TRAINING_SEEDS = 2**40
 VALIDATION_SEEDS = 2**50
+
+
+def start_seeds(config: TrainConfig, epoch: int, environments: Iterable[int]) -> list[int]:
+    """The seeds of an epoch's start states, one an environment (numbered over all processes).
+
+    No two runs of different `seed`, epochs or environments share one: see the limits in train/config.py.
+    """
+    base = TRAINING_SEEDS + (config.seed * MOST_EPOCHS + epoch) * MOST_ENVIRONMENTS
+    return [base + environment for environment in environments]
+
+
+def validation_seeds(config: TrainConfig) -> list[int]:
+    """The seeds of the validation start states, the same for all runs."""
+    return [VALIDATION_SEEDS + episode for episode in range(config.validation)]
 
 
 class Team:
@@ -31,21 +48,22 @@ class Team:
             for name, (shape, kind) in inputs(config).items()
         }
 
-    def load(self, fresh: NavigationState | None, places: Tensor | None = None) -> None:
+    def load(self, fresh: NavigationState, places: Tensor | None = None) -> None:
         """Put start states in place: in all environments, or in those that `places` [n] int64 names."""
         for name, ours in vars(self.state).items():
-            if fresh is not None and places is not None:
-                ours.index_copy_(0, places.to(self.device), getattr(fresh, name).to(self.device))
-            elif fresh is not None:
+            if places is None:
                 ours.copy_(getattr(fresh, name))
+            else:
+                ours.index_copy_(0, places.to(self.device), getattr(fresh, name).to(self.device))
 
     @torch.no_grad()
     def sense(self) -> None:
         """Observe and decide: fills `seen` (what the policy was given) and `command`."""
         observation = self.world.observe(self.state)
         seen = {"features": observation.features, "positions": observation.positions}
-        if "component" in self.seen:
-            seen["component"] = components(observation.graph)
+        component = component_of(self.policy, observation, self.config.world.directed)
+        if component is not None:
+            seen["component"] = component
         if "goals" in self.seen:
             seen["goals"] = self.state.goals
         for name, buffer in self.seen.items():
@@ -71,7 +89,9 @@ def inputs(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]
         "features": ((n, config.world.observation_dim), torch.float32),
         "positions": ((n, 2), torch.float32),
     }
-    if config.policy.variant == "M":
+    if config.policy.component_mask and config.world.directed:  # who can be heard
+        fields["component"] = ((n, n), torch.bool)
+    elif config.policy.component_mask:
         fields["component"] = ((n,), torch.int16 if n < 2**15 else torch.int32)
     if config.policy.variant == "C":
         fields["goals"] = ((n, 2), torch.float32)
@@ -84,7 +104,7 @@ class Validator:
     def __init__(self, config: TrainConfig, policy: Policy, device: torch.device) -> None:
         self.config = config
         self.team = Team(config, policy, device, config.validation)
-        seeds = [VALIDATION_SEEDS + episode for episode in range(config.validation)]
+        seeds = validation_seeds(config)
         self.starts = Navigation(config.world).reset(seeds)
         self.team.load(self.starts)
         self.team.seeds.copy_(torch.tensor(seeds))

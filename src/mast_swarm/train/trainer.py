@@ -1,10 +1,18 @@
-"""The training run: epochs of rollouts and updates, validation, checkpoints."""
+"""The training run: epochs of rollouts and updates, validation, checkpoints.
+
+A run is a function of its settings: all that is random comes from the seed, the epoch and the environment's number. So
+a run that was killed and resumed on a CPU ends with the very bits of one never stopped (with the replay in its
+checkpoints, and as many threads and processes). On a GPU it resumes from the same state, with the same start states,
+drivers and batches, but rounding may differ: kernels are chosen and compiled anew in each process.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +20,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.results import write_json
-from mast_swarm.model.config import PolicyConfig
+from mast_swarm.files import write_json
 from mast_swarm.train import checkpoint
 from mast_swarm.train.collector import Collector, sample_layout
-from mast_swarm.train.config import TrainConfig
-from mast_swarm.train.learner import Learner
+from mast_swarm.train.config import PAPER, TrainConfig, changed, from_run, plain
+from mast_swarm.train.learner import Learner, under
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import Validator
-from mast_swarm.world.config import NavigationConfig
 
 Report = Callable[[dict[str, Any]], None]  # is told of every epoch
 
@@ -56,23 +64,47 @@ class Trainer:
         self.best = -1.0  # highest validated success rate
         self.empty = True  # whether the replay is
         self.last_loss = torch.zeros((), pin_memory=device.type == "cuda")  # on the host, a step late on a GPU
+        self.moves = 0  # steps of the worlds, and so pushes to the replay, since this process began
+        self.chosen: deque[tuple[int, list[Tensor]]] = deque(maxlen=2)  # moves before a step, what chose its batches
 
     @staticmethod
     def resume(options: RunOptions, wanted: TrainConfig | None = None) -> Trainer:
-        """The run in a folder, where its last checkpoint left it; with `wanted`, only if the settings are those."""
-        tensors, about = checkpoint.read(options.out, _file())
-        config = config_from(about["config"])
+        """The run in a folder, where its last checkpoint left it; with `wanted`, only if the settings are those.
+
+        A run that was stopped before its first checkpoint starts anew with the same settings.
+        """
+        out = options.out
+        about = checkpoint.about(out) if (out / checkpoint.FILE).exists() else None
+        config = from_run(out) if about is None else config_from(about["config"])
         if wanted is not None and wanted != config:
-            changed = checkpoint.differences(about["config"], plain(wanted))
-            raise MastError(f"cannot resume {options.out} with other settings: {'; '.join(changed)}")
+            found = checkpoint.differences(plain(config), plain(wanted))
+            raise MastError(f"cannot resume {out} with other settings: {'; '.join(found)}")
         trainer = Trainer(config, options)
-        trainer.epoch, trainer.best = about["epoch"], about["best"]
-        trainer.learner.restore(_under(tensors, "learner."), about["updates"])
-        trainer.collector.restore(_under(tensors, "worlds."))
-        if _under(tensors, "replay."):
-            trainer.replay.restore(_under(tensors, "replay."))
-            trainer.empty = False
+        if about is not None:
+            trainer.restore(about)
         return trainer
+
+    def restore(self, about: dict[str, Any]) -> None:
+        """Take up what `save` wrote."""
+        out = self.options.out
+        try:
+            if self.processes != about["processes"]:
+                raise MastError(
+                    f"{out} was trained by {about['processes']} processes and there are {self.processes}: worlds and "
+                    f"replay are shared out among them; resume with `torchrun --nproc-per-node {about['processes']}`"
+                )
+            self.epoch, self.best = about["epoch"], about["best"]
+            tensors = checkpoint.read(out, checkpoint.FILE if self.rank == 0 else _name(self.rank, self.epoch))
+            self.learner.restore(under(tensors, "learner."), about["updates"])
+            self.collector.restore(under(tensors, "worlds."))
+            replay = under(tensors, "replay.")
+            if replay:
+                self.replay.restore(replay)
+                self.empty = False
+        except torch.OutOfMemoryError:
+            raise
+        except (KeyError, RuntimeError) as error:  # something is missing, or a tensor of another shape
+            raise MastError(f"the checkpoint in {out} does not fit its own settings: {error}") from None
 
     def run(self, report: Report = lambda row: None) -> None:
         """Train to the last epoch. Every epoch's numbers go to `report` and to metrics.jsonl."""
@@ -87,15 +119,12 @@ class Trainer:
             if self.epoch % self.config.validate_every == 0 or last:
                 row["success_rate"] = self.validate()
             row["seconds"] = time.monotonic() - began
-            if self.rank == 0:
-                with open(self.options.out / "metrics.jsonl", "a") as file:
-                    file.write(json.dumps(row) + "\n")
+            self._keep_row(row)
             if last or self._agreed(time.monotonic() - written > self.options.checkpoint_seconds):
                 self.save()
                 written = time.monotonic()
             report(row)
-        if self.rank == 0:
-            self.learner.shipped.save(self.options.out / "last", overwrite=True)
+        self._keep_policy("last")
 
     def one_epoch(self) -> float:
         """Rollouts of `steps` control periods, with updates in between; the mean loss."""
@@ -104,19 +133,36 @@ class Trainer:
         draws = self._draws()
         learner.loss_sum.zero_()
         first = learner.done
+        self.chosen.clear()
         for _ in range(self.config.steps):
-            collector.look()
-            if not self.empty:
-                for _ in range(self.config.updates):
-                    learner.update(next(draws))
-                self.last_loss.copy_(learner.loss, non_blocking=True)
-            collector.label()  # on a GPU the update runs meanwhile
-            if not np.isfinite(float(self.last_loss)):
-                self._stop_on_nan()
-            collector.move()
-            self.empty = False
+            try:
+                self._step(draws)
+            except MastError:  # worlds and policies refuse what is not finite, often before the loss shows it
+                if self.learner.finite() and all(bool(value.isfinite().all()) for value in self._batches().values()):
+                    raise
+                raise self._stop() from None
+        if not learner.finite():  # what follows may write a checkpoint over the last good one
+            raise self._stop()
         self.epoch += 1
         return float(learner.loss_sum) / max(1, learner.done - first)
+
+    def _step(self, draws: Iterator[Tensor]) -> None:
+        """One control period of all environments, and the updates that go with it."""
+        collector, learner = self.collector, self.learner
+        collector.look()
+        if not self.empty:
+            uniforms = [next(draws) for _ in range(self.config.updates)]
+            self.chosen.append((self.moves, uniforms))
+            for uniform in uniforms:
+                learner.update(uniform)
+            self.last_loss.copy_(learner.loss, non_blocking=True)
+        collector.wait()
+        if not np.isfinite(float(self.last_loss)):
+            raise MastError("the loss is not finite")
+        collector.label()  # on a GPU the update runs meanwhile
+        collector.move()
+        self.moves += 1
+        self.empty = False
 
     def validate(self) -> float:
         """Success rate of the policy to be shipped on the validation start states; keeps the best."""
@@ -127,40 +173,56 @@ class Trainer:
         rate = self.validator.success_rate()
         if rate > self.best:
             self.best = rate
-            self.learner.shipped.save(self.options.out / "best", overwrite=True)
+            self._keep_policy("best")
         return rate
 
     def save(self) -> None:
-        """Write this process's checkpoint."""
+        """Write the checkpoint. Process 0 writes last: its file makes those of the others count, or they never do."""
         tensors = {f"learner.{k}": v for k, v in self.learner.tensors().items()}
         tensors |= {f"worlds.{k}": v for k, v in self.collector.tensors().items()}
         if self.options.keep_replay:
             tensors |= {f"replay.{k}": v for k, v in self.replay.tensors().items()}
         about = {
             "config": plain(self.config),
+            "processes": self.processes,
             "epoch": self.epoch,
             "best": self.best,
             "updates": self.learner.done,
         }
-        checkpoint.write(self.options.out, tensors, about, _file())
+        if self.rank != 0:
+            checkpoint.write(self.options.out, tensors, about, _name(self.rank, self.epoch))
+        self._meet()
+        if self.rank == 0:
+            checkpoint.write(self.options.out, tensors, about)
+        self._meet()
+        if self.rank != 0:
+            for path in self.options.out.glob(_name(self.rank, "*")):
+                if path.name != _name(self.rank, self.epoch):
+                    path.unlink()
+
+    def checkpoint_bytes(self) -> tuple[int, int]:
+        """About how large one process's checkpoint gets: with the replay, and without."""
+        weights = sum(parameter.nbytes for parameter in self.learner.policy.parameters())
+        copies = 3 if self.learner.average is None else 4  # the policy, two moments of AdamW, the averaged policy
+        rest = copies * weights + sum(value.nbytes for value in self.collector.tensors().values())
+        return rest + self.replay.nbytes, rest
 
     def _prepare_folder(self) -> None:
         """Find out before training, not after, whether the results can be written."""
         if self.rank != 0:
             return
+        out = self.options.out
         try:
-            self.options.out.mkdir(parents=True, exist_ok=True)
-            write_json(self.options.out / "config.json", plain(self.config))
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / "config.json", plain(self.config))
             self._drop_later_rows()
-            free, needed = (
-                checkpoint.free_bytes(self.options.out),
-                self.replay.nbytes if self.options.keep_replay else 0,
-            )
+            free = checkpoint.free_bytes(out)
         except OSError as error:
-            raise MastError(f"cannot write to {self.options.out}: {error.strerror or error}") from None
-        if free < 2 * needed + 10**8:  # the new checkpoint is written before the old one goes
+            raise MastError(f"cannot write to {out}: {error.strerror or error}") from None
+        needed = 2 * self.processes * self.checkpoint_bytes()[0 if self.options.keep_replay else 1]
+        if free < needed + 10**8:  # the new checkpoint is written before the old one goes
             raise MastError(
-                f"{self.options.out} has {free / 1e9:.1f} GB free but two checkpoints need {2 * needed / 1e9:.1f} GB: "
+                f"{out} has {free / 1e9:.1f} GB free but two checkpoints need {needed / 1e9:.1f} GB: "
                 "free some space, lower --replay, or leave it out with --no-keep-replay"
             )
 
@@ -170,7 +232,33 @@ class Trainer:
         if path.exists():
             rows = [line for line in path.read_text().splitlines() if line.endswith("}")]
             kept = [line for line in rows if json.loads(line)["epoch"] <= self.epoch]
-            path.write_text("".join(line + "\n" for line in kept))
+            temporary = path.with_suffix(".writing")
+            temporary.write_text("".join(line + "\n" for line in kept))
+            os.replace(temporary, path)
+
+    def _keep_row(self, row: dict[str, Any]) -> None:
+        """Add an epoch's numbers to metrics.jsonl."""
+        if self.rank != 0:
+            return
+        try:
+            with open(self.options.out / "metrics.jsonl", "a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise self._cannot_write(error) from None
+
+    def _keep_policy(self, name: str) -> None:
+        """Write the policy to be shipped to a folder of the run."""
+        if self.rank != 0:
+            return
+        try:
+            self.learner.shipped.save(self.options.out / name, overwrite=True)
+        except SafetensorError as error:  # a full disk
+            raise self._cannot_write(error) from None
+
+    def _cannot_write(self, error: Exception) -> MastError:
+        path = self.options.out / checkpoint.FILE
+        kept = f"the last good checkpoint is kept in {path}" if path.exists() else "there is no checkpoint"
+        return MastError(f"cannot write to {self.options.out}: {error}; {kept}")
 
     def _draws(self) -> Iterator[Tensor]:
         """Numbers in [0, 1) that choose this epoch's batches, the same however the run came here."""
@@ -179,12 +267,32 @@ class Trainer:
         drawn = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
         return iter(drawn.to(self.options.device))
 
-    def _stop_on_nan(self) -> None:
-        path = checkpoint.save_batch(self.options.out, self.replay.draw(self.learner.uniform))
-        raise MastError(
-            f"the loss is not finite in epoch {self.epoch + 1}: its batch is in {path}, the last good "
-            "checkpoint is kept; lower --lr or set --clip 1, and go on from there"
+    def _batches(self) -> dict[str, Tensor]:
+        """The batches of the last two steps, fields [batches * batch, ...]: a GPU tells of a loss one step late."""
+        found = [
+            self.replay.draw(uniform, before=(self.moves - then) * self.collector.count)
+            for then, uniforms in self.chosen
+            for uniform in uniforms
+        ]
+        return {name: torch.cat([batch[name] for batch in found]) for name in (found[0] if found else ())}
+
+    def _stop(self) -> MastError:
+        """The error for a loss that is not finite; keeps the batches for a look."""
+        path = self.options.out / f"bad-batch-{self.rank}.safetensors"
+        try:
+            save_file({name: value.cpu().contiguous() for name, value in self._batches().items()}, path)
+            told = f"the batches of its last two steps are in {path}"
+        except (OSError, SafetensorError) as error:
+            told = f"its batches could not be written to {path} ({error})"
+        return MastError(
+            f"the loss is not finite in epoch {self.epoch + 1}: {told}, the last good checkpoint is kept; "
+            "lower --lr or set --clip 1, and start again"
         )
+
+    def _meet(self) -> None:
+        """Wait for the other processes."""
+        if self.processes > 1:
+            dist.barrier()
 
     def _agreed(self, due: bool) -> bool:
         """Whether process 0 finds a checkpoint due: all write in the same epoch."""
@@ -195,22 +303,11 @@ class Trainer:
         return bool(flag)
 
 
-def plain(config: TrainConfig) -> dict[str, Any]:
-    """The settings as JSON holds them."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
-
-
 def config_from(fields: dict[str, Any]) -> TrainConfig:
-    """The reverse of `plain`."""
-    world, policy = NavigationConfig(**fields["world"]), PolicyConfig.from_dict(fields["policy"])
-    return TrainConfig(**{**fields, "world": world, "policy": policy})
+    """The settings that `plain` wrote."""
+    return changed(PAPER, fields)
 
 
-def _file() -> str:
-    """A checkpoint's name: each process of a run has its own worlds and replay."""
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    return checkpoint.FILE if rank == 0 else f"checkpoint-{rank}.safetensors"
-
-
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _name(rank: int, epoch: int | str) -> str:
+    """The checkpoint of a process other than the first, which has worlds and a replay of its own."""
+    return f"checkpoint-{rank}-{epoch}.safetensors"

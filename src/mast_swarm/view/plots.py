@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.files import whole_file
 from mast_swarm.view import scene
-from mast_swarm.view.files import whole_file
 from mast_swarm.view.style import INK, LINE, SCENE, SOFT, policy_colour, policy_dash, style
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def success_curves(curves: Mapping[str, Curve], path: Path, *, title: str | None
             axes.plot(t, mean, color=colour, linestyle=policy_dash(number), label=name)
         axes.set(xlabel="time (s)", ylabel="success rate", ylim=(0, 1.02))
         axes.margins(x=0)
-        axes.legend(loc="best", title="mean and 95 % interval", title_fontsize=8.5, alignment="left")
+        banded = any((high > low).any() for _, _, low, high in lines.values())
+        meaning = "mean and 95 % interval" if banded else None
+        axes.legend(loc="best", title=meaning, title_fontsize=8.5, alignment="left")
         if title:
             axes.set_title(title, loc="left")
         return _save(figure, path)

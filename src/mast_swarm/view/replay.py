@@ -22,8 +22,8 @@ import numpy as np
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.files import whole_file
 from mast_swarm.view import scene
-from mast_swarm.view.files import whole_file
 from mast_swarm.view.style import SCENE, policy_colour
 
 SCRIPTS = (
@@ -73,7 +73,7 @@ def _navigation(recording: Recording) -> dict[str, Any]:
             recording.scenario,
             f"{robots} robots, {goals} goals" if robots != goals else f"{robots} robots",
             f"seed {recording.seed}",
-            "central" if recording.delay is None else f"delay {recording.delay:g} s a hop",
+            "no delay" if recording.delay is None else f"delay {recording.delay:g} s a hop",
         ],
         "dt": recording.dt,
         "width": recording.width,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.results import curves, interval
-from mast_swarm.view.plots import frames, success_curves
+from mast_swarm.view.plots import Curve, frames, success_curves
 from mast_swarm.view.replay import write_replay
 
 
@@ -18,33 +21,35 @@ def report(folder: Path) -> dict[str, Path]:
     """Draw what can be drawn; what each file is -> its path."""
     made = {"tables": folder / "episodes.parquet", "summary": folder / "summary.json"}
     table = pq.read_table(folder / "episodes.parquet")
-    lines = {}
-    for policy in dict.fromkeys(table["policy"].to_pylist()):
-        t, values = curves(table, policy, "success_rate")
-        means, halves = zip(*(interval(values[:, i]) for i in range(len(t))), strict=True)
-        lines[policy] = (t, *_band(means, halves))
-    made["curves"] = success_curves(lines, folder / "curves.png")
+    lines = {policy: _line(table, policy) for policy in dict.fromkeys(table["policy"].to_pylist())}
+    made["curves"] = success_curves(lines, folder / "curves.png", title=_title(table))
     if any(folder.glob("recording-*.npz")):
         recordings = _recordings(folder, 0, ())
-        made["frames"] = frames(recordings[0], folder / "frames.png")
+        made["frames"] = frames(recordings, folder / "frames.png")
         made["replay"] = replay_folder(folder)
     return made
 
 
 def replay_folder(folder: Path, episode: int = 0, policies: Sequence[str] = (), out: Path | None = None) -> Path:
-    """Write the HTML replay of one recorded episode, all recorded policies side by side or those named."""
-    path = out or folder / "replay.html"
-    write_replay(path, _recordings(folder, episode, policies))
-    return path
+    """Write the HTML replay of one recorded episode, all recorded policies side by side or those named.
+
+    A file that was given as `out` is never replaced; the folder's own replay.html is made anew.
+    """
+    if out is not None and out.exists():
+        raise MastError(f"{out} is already there: give another --out")
+    recordings = _recordings(folder, episode, policies)
+    names = " and ".join(recording.policy for recording in recordings)
+    return write_replay(out or folder / "replay.html", recordings, title=f"MAST replay: {names}")
 
 
 def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Recording]:
     if not folder.is_dir():
         raise MastError(f"{folder} is no folder: give one that `mast evaluate ... --record N` wrote")
-    found = sorted(folder.glob(f"recording-*-{episode:03d}.npz"), key=lambda path: path.stat().st_mtime_ns)
+    found = sorted(folder.glob(f"recording-*-{episode:03d}.npz"))
     if not found:
-        kept = sorted({int(path.stem.rsplit("-", 1)[1]) for path in folder.glob("recording-*-*.npz")})
-        raise MastError(f"{folder} has no recording of episode {episode}; recorded: {kept or 'none (use --record)'}")
+        kept = sorted({path.stem.rsplit("-", 1)[1].lstrip("0") or "0" for path in folder.glob("recording-*-*.npz")})
+        known = f"recorded: {', '.join(kept)}" if kept else "none was recorded, use `mast evaluate ... --record N`"
+        raise MastError(f"{folder} has no recording of episode {episode}: {known}")
     loaded = {recording.policy: recording for recording in map(Recording.load, found)}
     for name in policies:
         if name not in loaded:
@@ -52,7 +57,19 @@ def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Rec
     return [loaded[name] for name in policies or loaded]
 
 
-def _band(means: Sequence[float], halves: Sequence[float]) -> tuple[list[float], list[float], list[float]]:
-    """Mean, low and high of a 95 % band."""
-    pairs = list(zip(means, halves, strict=True))
-    return [m for m, _ in pairs], [m - h for m, h in pairs], [m + h for m, h in pairs]
+def _line(table: pa.Table, policy: str) -> Curve:
+    """Success rate over time: t, mean, and the low and high end of its 95 % band (the mean itself if unknown)."""
+    t, values = curves(table, policy, "success_rate")
+    found = [interval(values[:, index]) for index in range(len(t))]
+    mean = [middle for middle, _ in found]
+    half = [0.0 if width is None else width for _, width in found]
+    # A success rate lies between 0 and 1, and so does its band.
+    return t, mean, np.subtract(mean, half).clip(0, 1), np.add(mean, half).clip(0, 1)
+
+
+def _title(table: pa.Table) -> str:
+    """What the episodes of a table have in common, in a line."""
+    first = table.slice(0, 1).to_pylist()[0]
+    episodes = len(pc.unique(table["episode"]))
+    counted = f"{episodes} start states" if episodes > 1 else "1 start state"
+    return f"{first['task']}: {first['scenario']}, {first['agents']} robots, {counted}"

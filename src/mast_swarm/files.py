@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mast_swarm.errors import MastError
 
@@ -29,6 +31,12 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.chmod(0o666 & ~umask)
         part.replace(path)
     except OSError as error:
-        raise MastError(f"cannot write {path}: {error.strerror}") from None
+        raise MastError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    with whole_file(path) as part:
+        part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,30 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mast_swarm import Policy, PolicyConfig
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """One thread for torch: the tensors here are small, and waking others costs more than they bring."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small policy that has learned nothing, in a folder called `small`."""
+    folder = tmp_path_factory.mktemp("policies") / "small"
+    config = PolicyConfig(layers=2, heads=2, head_dim=8, attention_radius=150.0, exploration_time=20.0)
+    Policy(config, seed=3).save(folder)
+    return folder

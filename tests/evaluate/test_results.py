@@ -1,0 +1,203 @@
+"""Evaluations on disk: tables, intervals, paired differences, and runs that were stopped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from mast_swarm import MastError, NavigationConfig
+from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.results import curves, interval
+from mast_swarm.evaluate.run import evaluate
+
+KEYS = ["policy", "task", "scenario", "agents", "delay", "loss", "seed", "episodes", "metric", "t", "mean", "ci95"]
+METRICS = ["success_rate", "collisions", "distance"]
+
+
+def small(folder: Path | None = None, **changes: Any) -> EvaluateConfig:
+    config = EvaluateConfig(
+        world=NavigationConfig(agents=12), policy=("lsap", "dhba-0"), episodes=7, steps=60, out=folder, device="cpu"
+    )
+    return replace(config, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run of two controllers, with parts of 3, 3 and 1 episodes."""
+    return evaluate("navigation", small(tmp_path_factory.mktemp("runs") / "whole", batch=3, record=2))
+
+
+def test_the_folder_holds_results_and_nothing_else(finished: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = finished
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "episodes.parquet",
+        *(f"recording-00{n}-{name}-00{e}.npz" for n, name in enumerate(("lsap", "dhba-0")) for e in (0, 1)),
+        "summary.json",
+    ]
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["task"], config["agents"], config["policy"]) == ("navigation", 12, ["lsap", "dhba-0"])
+
+
+def test_one_row_per_policy_episode_and_time(finished: tuple[Path, dict[str, Any]]) -> None:
+    table = pq.read_table(finished[0] / "episodes.parquet")
+    rows = [(row["policy"], row["episode"], row["t"]) for row in table.to_pylist()]
+    expected = [(policy, episode, float(t)) for policy in ("lsap", "dhba-0") for episode in range(7) for t in range(61)]
+    assert rows == expected  # policies in the order given
+    assert table.column_names[-3:] == METRICS
+    starts = [row["start"] for row in table.to_pylist()[::61][:7]]
+    assert starts == [f"clusters-{r}-{g}" for r in (1, 5, 10) for g in (1, 5, 10)][:7]
+
+
+def test_summary_rows_against_numpy_and_scipy(finished: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = finished
+    table = pq.read_table(folder / "episodes.parquet").to_pylist()
+
+    def at(policy: str, metric: str, t: float) -> np.ndarray:
+        return np.array([row[metric] for row in table if row["policy"] == policy and row["t"] == t], dtype=np.float64)
+
+    assert all(list(row) == KEYS for row in summary["rows"])
+    found = [(row["metric"], row["policy"], row["t"]) for row in summary["rows"]]
+    assert found == [(m, p, t) for m in METRICS for p in ("lsap", "dhba-0") for t in (0.0, 50.0, 60.0)]
+    for row in summary["rows"]:
+        values = at(row["policy"], row["metric"], row["t"])
+        assert row["mean"] == pytest.approx(values.mean(), abs=1e-12)
+        low, high = stats.t.interval(0.95, 6, values.mean(), stats.sem(values)) if values.std() else (0.0, 0.0)
+        assert row["ci95"] == pytest.approx((high - low) / 2, abs=1e-9)
+        assert (row["episodes"], row["agents"], row["delay"], row["loss"], row["seed"]) == (7, 12, None, 0.0, 0)
+    for row in summary["paired"]:
+        assert (row["policy"], row["minus"]) == ("lsap", "dhba-0")
+        difference = at("lsap", row["metric"], row["t"]) - at("dhba-0", row["metric"], row["t"])
+        assert row["mean"] == pytest.approx(difference.mean(), abs=1e-12)
+        expected = stats.t.ppf(0.975, 6) * stats.sem(difference)
+        assert row["ci95"] == pytest.approx(expected, abs=1e-9)
+    last = {row["metric"]: row for row in summary["paired"] if row["t"] == 60.0}
+    assert last["success_rate"]["mean"] > 0  # the expert, which sees all, is ahead of DHBA-0
+
+
+def test_one_episode_has_no_interval() -> None:
+    assert interval(np.array([0.25])) == (0.25, None)
+
+
+@pytest.mark.parametrize("delay", [None, 1.5])
+def test_the_batch_does_not_matter(tmp_path: Path, policy_folder: Path, delay: float | None) -> None:
+    changes = {"policy": ("dhba-1", str(policy_folder)), "delay": delay, "loss": 0.2 if delay else 0.0, "steps": 20}
+    tables = []
+    for batch in (1, 3, 7):
+        folder, _ = evaluate("navigation", small(tmp_path / str(batch), batch=batch, **changes))
+        tables.append(pq.read_table(folder / "episodes.parquet"))
+    assert set(tables[0]["policy"].to_pylist()) == {"dhba-1", "small"}
+    for policy in ("dhba-1", "small"):
+        for metric in METRICS:
+            one, *others = (curves(table, policy, metric)[1] for table in tables)
+            for other in others:
+                # Products of another size may round differently, which a learned policy passes on.
+                np.testing.assert_allclose(one, other, rtol=0, atol=0 if policy == "dhba-1" else 1e-2)
+
+
+def test_delay_and_loss_are_those_of_learned_policies(tmp_path: Path, policy_folder: Path) -> None:
+    config = small(tmp_path / "r", policy=("lsap", str(policy_folder)), delay=1.0, loss=0.25, episodes=2, steps=3)
+    _, summary = evaluate("navigation", config)
+    assert {(row["policy"], row["delay"], row["loss"]) for row in summary["rows"]} == {
+        ("lsap", None, 0.0),
+        ("small", 1.0, 0.25),
+    }
+
+
+def test_folders_of_one_name_stay_apart(tmp_path: Path, policy_folder: Path) -> None:
+    for run in ("a", "a_b"):
+        (tmp_path / run / "deep").mkdir(parents=True)
+        (tmp_path / run / "deep" / "p").symlink_to(policy_folder)
+    with pytest.raises(MastError, match="given twice"):  # two links to one folder are one policy
+        evaluate("navigation", small(tmp_path / "r", policy=tuple(str(tmp_path / r / "deep/p") for r in ("a", "a_b"))))
+    for run in ("a", "a_b"):
+        (tmp_path / run / "deep" / "p").unlink()
+        (tmp_path / run / "deep" / "p").mkdir()
+        for file in policy_folder.iterdir():
+            (tmp_path / run / "deep" / "p" / file.name).write_bytes(file.read_bytes())
+    given = tuple(str(tmp_path / run / "deep" / "p") for run in ("a_b", "a"))
+    folder, summary = evaluate("navigation", small(tmp_path / "r", policy=given, episodes=2, steps=3, record=1))
+    assert list(dict.fromkeys(row["policy"] for row in summary["rows"])) == ["a_b/deep/p", "a/deep/p"]
+    assert len(pq.read_table(folder / "episodes.parquet")) == 2 * 2 * 4
+    assert len(list(folder.glob("recording-*.npz"))) == 2
+
+
+class Stop(Exception):
+    pass
+
+
+def stopping(after: int) -> Any:
+    """Progress that stops the run once this many environment steps are done in all."""
+
+    def tick(policy: str, done: int, total: int) -> None:
+        if policy == "dhba-0" and done >= after:
+            raise Stop
+
+    return tick
+
+
+def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path: Path, finished: tuple[Path, dict[str, Any]]) -> None:
+    config = small(tmp_path / "r", batch=3, record=2)
+    with pytest.raises(Stop):
+        evaluate("navigation", config, stopping(5 * 61))  # in the middle of the second part of dhba-0
+    partial = json.loads((tmp_path / "r" / "summary.json").read_text())
+    assert partial["complete"] is False
+    episodes = {row["policy"]: row["episodes"] for row in partial["rows"]}
+    assert episodes == {"lsap": 7, "dhba-0": 3}
+    assert {row["episodes"] for row in partial["paired"]} == {3}
+    with pytest.raises(MastError, match="already used"):
+        evaluate("navigation", config)
+    with pytest.raises(MastError, match=r"settings differ \(steps 60 -> 61\)"):
+        evaluate("navigation", replace(config, resume=True, steps=61))
+    _, summary = evaluate("navigation", replace(config, resume=True, batch=2))  # another batch is the same run
+    assert summary == finished[1]
+    again = pq.read_table(tmp_path / "r" / "episodes.parquet")
+    assert again.equals(pq.read_table(finished[0] / "episodes.parquet"))
+    assert not (tmp_path / "r" / "parts").exists()
+
+
+def test_resuming_a_finished_run_changes_nothing(finished: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert evaluate("navigation", small(folder, record=2, resume=True)) == (folder, summary)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_what_was_stopped_before_anything_was_finished_leaves_nothing(tmp_path: Path) -> None:
+    for existed in (False, True):
+        folder = tmp_path / str(existed)
+        if existed:
+            folder.mkdir()
+        with pytest.raises(Stop):
+            evaluate("navigation", small(folder, policy=("dhba-0",)), stopping(7))
+        assert folder.exists() is existed and (not existed or not any(folder.iterdir()))
+
+
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"policy": ()}, "no policy"),
+        ({"policy": ("lsap", "lsap")}, "given twice"),
+        ({"episodes": 0}, "--episodes is 0"),
+        ({"episodes": 1_000_001}, "1 to 1000000"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"steps": 0}, "--steps is 0"),
+        ({"record": -1}, "--record is -1"),
+        ({"batch": 0}, "--batch is 0"),
+        ({"delay": -0.5}, "--delay is -0.5"),
+        ({"delay": float("nan")}, "--delay is nan"),
+        ({"delay": 1.0, "loss": 1.5}, "--loss is 1.5"),
+        ({"loss": float("nan")}, "--loss is nan"),
+        ({"failure": 0.1}, "give --delay too"),
+        ({"resume": True}, "--resume needs"),
+    ]
+    for changes, message in wrong:
+        with pytest.raises(MastError, match=message):
+            small(**changes)

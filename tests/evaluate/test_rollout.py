@@ -1,0 +1,131 @@
+"""Rollouts: the three ways to drive, what they record, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mast_swarm import Channel, MastError, Navigation, NavigationConfig, Policy, PolicyConfig, Recording, rollout
+from mast_swarm.controllers import Lsap
+from mast_swarm.evaluate.actors import labels, make_actor, pick_device
+
+SEEDS = [3, 8, 21]
+
+
+@pytest.fixture(scope="module")
+def world() -> Navigation:
+    return Navigation(NavigationConfig(agents=16, scenario="clusters-5"))
+
+
+def positions(ran: object) -> np.ndarray:
+    return np.stack([recording.positions for recording in ran.recordings])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_decentral_without_delay_equals_central(policy_folder: Path, directed: bool) -> None:
+    world = Navigation(NavigationConfig(agents=16, scenario="clusters-5", directed=directed))
+    # Over links that carry one way only, equality is a property of one layer (see tests/comms).
+    policy = Policy(PolicyConfig(layers=1, heads=2, head_dim=8), seed=1) if directed else Policy.load(policy_folder)
+    central, alone, late = (
+        rollout(world, policy, SEEDS, 25, channel=channel, record=3)
+        for channel in (None, Channel(delay=0.0), Channel(delay=2.0))
+    )
+    assert np.abs(positions(central)[:, -1] - positions(central)[:, 0]).max() > 1  # robots have moved at all
+    np.testing.assert_allclose(positions(alone), positions(central), atol=2e-2)  # m, over 25 steps of rounding
+    assert np.abs(positions(late) - positions(central)).max() > 0.1  # so that equality above says something
+    assert [ran.recordings[0].delay for ran in (central, alone, late)] == [None, 0.0, 2.0]
+
+
+def test_names_folders_and_objects_are_the_same_policy(world: Navigation, policy_folder: Path) -> None:
+    by_name = rollout(world, "lsap", SEEDS, 5)
+    by_object = rollout(world, Lsap(dt=1.0, max_speed=5.0), SEEDS, 5)
+    np.testing.assert_array_equal(by_name.metrics["distance"], by_object.metrics["distance"])
+    by_folder = rollout(world, str(policy_folder), SEEDS, 5)
+    by_policy = rollout(world, Policy.load(policy_folder), SEEDS, 5)
+    np.testing.assert_array_equal(by_folder.metrics["distance"], by_policy.metrics["distance"])
+    assert (by_folder.metrics["distance"][:, -1] != by_name.metrics["distance"][:, -1]).all()
+
+
+def test_metrics_and_recordings_agree_with_numpy(world: Navigation, tmp_path: Path) -> None:
+    ran = rollout(world, "dhba-1", SEEDS, 30, record=2, name="nearby")
+    assert {name: values.shape for name, values in ran.metrics.items()} == {
+        "success_rate": (3, 31),
+        "collisions": (3, 31),
+        "distance": (3, 31),
+    }
+    for episode, recording in enumerate(ran.recordings):
+        p = recording.positions.astype(np.float64)
+        far = np.linalg.norm(p[:, :, None] - recording.goals[None, None], axis=-1)  # [T+1, N, M]
+        np.testing.assert_allclose(ran.metrics["success_rate"][episode], (far.min(1) < 5.0).mean(1), atol=1e-6)
+        pairs = np.linalg.norm(p[:, :, None] - p[:, None], axis=-1) < 5.0
+        np.testing.assert_array_equal(ran.metrics["collisions"][episode], (pairs.sum((1, 2)) - 16) / 2)
+        walked = np.linalg.norm(np.diff(p, axis=0), axis=-1).cumsum(0).mean(1)
+        np.testing.assert_allclose(ran.metrics["distance"][episode, 1:], walked, rtol=1e-4)
+    assert [(r.policy, r.seed, r.delay, r.scenario) for r in ran.recordings] == [
+        ("nearby", 3, None, "clusters-5"),
+        ("nearby", 8, None, "clusters-5"),
+    ]
+    ran.recordings[1].save(tmp_path / "one.npz")
+    loaded = Recording.load(tmp_path / "one.npz")
+    for field, value in vars(ran.recordings[1]).items():
+        np.testing.assert_array_equal(getattr(loaded, field), value)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "one.npz").read_bytes()[:500])
+    with pytest.raises(MastError, match=r"cut\.npz is not a recording"):
+        Recording.load(tmp_path / "cut.npz")
+
+
+@pytest.mark.parametrize("policy", ["lsap", "dhba-2", "folder"])
+@pytest.mark.parametrize("agents", [1, 2])
+def test_teams_of_one_and_two(policy: str, agents: int, policy_folder: Path) -> None:
+    world = Navigation(NavigationConfig(agents=agents, width=60.0))
+    name = str(policy_folder) if policy == "folder" else policy
+    for channel in (None, Channel(delay=0.5)):
+        ran = rollout(world, name, [0, 1], 30, channel=channel)
+        assert np.isfinite(ran.metrics["distance"]).all() and (ran.metrics["distance"][:, -1] > 0).all()
+        if policy == "lsap":
+            assert (ran.metrics["success_rate"][:, -1] == 1).all()
+
+
+class Lost:
+    """A controller whose commands are no numbers."""
+
+    def start(self) -> None: ...
+
+    def act(self, state: object, observation: object) -> torch.Tensor:
+        return torch.full((1, 16, 2), torch.nan)
+
+
+def test_bad_input_is_named(world: Navigation, policy_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(MastError, match="command of robot 0 in environment 0 is not finite"):
+        rollout(world, Lost(), [0], 3)
+    for seeds, steps, record in (([], 5, 0), ([0], 0, 0), ([0], 5, 2)):
+        with pytest.raises(MastError, match=rf"{len(seeds)} seeds, {steps} steps, {record} recordings"):
+            rollout(world, "lsap", seeds, steps, record=record)
+    with pytest.raises(MastError, match="unknown policy 'lsapp': did you mean lsap"):
+        rollout(world, "lsapp", [0], 3)
+    with pytest.raises(MastError, match="no policy folder 'runs/nowhere/best'"):
+        rollout(world, "runs/nowhere/best", [0], 3)
+    with pytest.raises(MastError, match=r"takes 14 observed numbers but this world gives 18"):
+        rollout(Navigation(NavigationConfig(agents=16, observed=4)), str(policy_folder), [0], 3)
+    Policy(PolicyConfig(task="coverage", layers=1, heads=1, head_dim=4)).save(tmp_path / "other")
+    with pytest.raises(MastError, match="trained for coverage, not for navigation"):
+        rollout(world, str(tmp_path / "other"), [0], 3)
+    with pytest.raises(MastError, match="variant C"):
+        make_actor(Policy(PolicyConfig(variant="C", layers=1, heads=1, head_dim=4)), world, Channel())
+    if not torch.cuda.is_available():
+        with pytest.raises(MastError, match="no CUDA device"):
+            pick_device("cuda")
+
+
+def test_labels_tell_policies_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert labels(["lsap", "dhba-4"], "navigation") == ["lsap", "dhba-4"]
+    assert labels(["runs/mine", "lsap"], "navigation") == ["mine", "lsap"]
+    assert labels(["runs/a/best", "runs/b/last"], "navigation") == ["a/best", "b/last"]
+    assert labels(["x/run/p", "y/run/p", "z"], "navigation") == ["x/run/p", "y/run/p", "z"]
+    assert labels(["lsap", "./lsap"], "navigation") == ["lsap", f"{tmp_path.name}/lsap"]
+    with pytest.raises(MastError, match="given twice"):
+        labels(["runs/mine", "./runs/../runs/mine"], "navigation")

@@ -1,0 +1,348 @@
+"""The command line, as its users meet it: what it prints, how it ends, what it leaves on disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from mast_swarm.cli import main
+from mast_swarm.model import policy as policy_module
+
+SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
+
+
+def mast(*args: object) -> int:
+    """Exit status of a command."""
+    try:
+        main([str(arg) for arg in args])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, policy_folder: Path) -> Path:
+    """Results of one evaluation with recordings."""
+    out = tmp_path_factory.mktemp("runs") / "nested" / "r"
+    given = ("--policy", "lsap", policy_folder, "dhba-1", "--delay", 1, "--record", 2, "--out", out)
+    assert mast("evaluate", "navigation", *SMALL, *given) == 0
+    return out
+
+
+def test_evaluate_writes_what_it_says(recorded: Path) -> None:
+    assert {path.name for path in recorded.iterdir() if path.suffix != ".npz"} == {
+        "config.json",
+        "episodes.parquet",
+        "summary.json",
+        "curves.png",
+        "frames.png",
+        "replay.html",
+    }
+    summary = json.loads((recorded / "summary.json").read_text())
+    assert summary["complete"] is True
+    # In the order of the command line, whatever the alphabet says.
+    assert list(dict.fromkeys(row["policy"] for row in summary["rows"])) == ["lsap", "small", "dhba-1"]
+    page = (recorded / "replay.html").read_text()
+    assert [page.index(f'"policy":"{name}"') for name in ("lsap", "small", "dhba-1")] == sorted(
+        page.index(f'"policy":"{name}"') for name in ("lsap", "small", "dhba-1")
+    )
+
+
+def test_evaluate_prints_the_table_and_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["--policy", "dhba-0", "lsap", "--scenario", "text:MAST"]
+    assert mast("evaluate", "navigation", *SMALL, *args, "--out", tmp_path / "r") == 0
+    out = capsys.readouterr().out
+    assert out.index("│ dhba-0 ") < out.index("│ lsap ") and "t = 12 s" in out and "±" in out
+    for what, name in (("tables", "episodes.parquet"), ("summary", "summary.json"), ("curves", "curves.png")):
+        assert f"{what}: {tmp_path / 'r' / name}\n" in out
+    assert "replay" not in out
+
+
+def test_replay_chooses_episode_policies_and_file(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "one.html"
+    assert mast("replay", recorded, "--episode", 1, "--policy", "dhba-1", "lsap", "--out", page) == 0
+    assert f"replay: {page}" in capsys.readouterr().out
+    text = page.read_text()
+    assert '"seed 1"' in text and '"policy":"small"' not in text
+    assert text.index('"policy":"dhba-1"') < text.index('"policy":"lsap"')
+    for args, message in (
+        ((recorded, "--episode", 2), "no recording of episode 2: recorded: 0, 1"),
+        ((recorded, "--policy", "lsp"), "unknown recorded policy 'lsp': did you mean lsap"),
+        ((recorded, "--out", page), "is already there"),
+        ((recorded, "--out", tmp_path / "no" / "x.html"), "cannot write"),
+        ((tmp_path / "nothing",), "is no folder"),
+        ((tmp_path,), "none was recorded"),
+    ):
+        assert mast("replay", *args) == 2
+        assert message in one_line(capsys)
+    assert page.read_text() == text
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The error that was printed: one line, nothing else."""
+    printed = capsys.readouterr()
+    assert printed.err.startswith("mast: ") and printed.err.count("\n") == 1, printed.err
+    return printed.err
+
+
+def starts(path: Path, row: str) -> str:
+    path.write_text(f"environment,kind,x,y\n0,robot,0,0\n{row}\n0,goal,9,9\n")
+    return f"file:{path}"
+
+
+BAD: list[tuple[list[str], str]] = [
+    (["--policy", "lsapp"], "unknown policy 'lsapp': did you mean lsap"),
+    (["--policy", "lsap", "lsap"], "given twice"),
+    (["--policy", "runs/none/best"], "no policy folder 'runs/none/best'"),
+    (["--scenario", "two-line"], "unknown scenario 'two-line': did you mean two-lines"),
+    (["--scenario", "clusters-9"], "clusters of 9 but there are 8 robots"),
+    (["--scenario", "clusters-0"], "'0' is not a cluster size"),
+    (["--width", "20"], "too dense"),
+    (["--scenario", "text:MAST", "--width", "15", "--separation", "5"], "too dense"),
+    (["--agents", "0"], "agents is 0"),
+    (["--delay", "-1"], "--delay is -1.0"),
+    (["--delay", "nan"], "--delay is nan"),
+    (["--loss", "0.5"], "give --delay too"),
+    (["--delay", "1", "--loss", "nan"], "--loss is nan"),
+    (["--dt", "nan"], "dt is nan"),
+    (["--width", "inf"], "width is inf"),
+    (["--steps", "0"], "--steps is 0"),
+    (["--seed", "-1"], "--seed is -1"),
+    (["--scenario", "file:/nowhere/starts.csv"], "cannot read start states from /nowhere/starts.csv"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args) for args, _ in BAD])
+def test_bad_input_is_one_line_and_leaves_nothing(
+    args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mast("evaluate", "navigation", *SMALL, *args, "--out", tmp_path / "r") == 2
+    assert message in one_line(capsys)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("0,robot,1", "line 3: 3 columns"),
+        ("0,robot,nan,1", "line 3: x,y is nan"),
+        ("0,robt,2,1", "line 3: kind is 'robt'"),
+        ("0,robot,a,1", "line 3: 'a,1' is not two numbers"),
+        ("0,robot,1,1", "has 2 robots an environment but 8 were asked"),
+    ],
+)
+def test_a_bad_row_of_start_states_is_named(
+    row: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = starts(tmp_path / "starts.csv", row)
+    assert mast("evaluate", "navigation", *SMALL, "--scenario", scenario, "--out", tmp_path / "r") == 2
+    assert message in one_line(capsys)
+    assert not (tmp_path / "r").exists()
+
+
+def test_later_start_states_are_tried_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`clusters` goes round pairs of sizes: the first one (uniform) fits here, that of five does not."""
+    args = ("--agents", 40, "--width", 120, "--episodes", 9, "--steps", 2, "--out", tmp_path / "r")
+    assert mast("evaluate", "navigation", *args) == 2
+    assert "too dense" in one_line(capsys)
+    assert not (tmp_path / "r").exists()
+
+
+def test_files_give_start_states(tmp_path: Path) -> None:
+    scenario = starts(tmp_path / "starts.csv", "0,goal,3,40")
+    given = ("--agents", 1, "--episodes", 1, "--steps", 20, "--scenario", scenario, "--policy", "lsap")
+    assert mast("evaluate", "navigation", *given, "--out", tmp_path / "r") == 0
+    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+    last = [row for row in summary["rows"] if row["metric"] == "success_rate" and row["t"] == 20]
+    assert last[0]["mean"] == 0.5 and last[0]["ci95"] is None  # one robot, two goals, one episode
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_small_teams(agents: int, tmp_path: Path, policy_folder: Path) -> None:
+    given = ("--agents", agents, "--episodes", 3, "--steps", 4, "--delay", 0.5, "--record", 1)
+    policies = ("--policy", "lsap", "dhba-8", policy_folder)
+    assert mast("evaluate", "navigation", *given, *policies, "--out", tmp_path / "r") == 0
+    assert (tmp_path / "r" / "replay.html").exists()
+
+
+def damage(folder: Path, how: str) -> None:
+    """Spoil a policy folder."""
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    if how == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif how == "no weights":
+        weights.unlink()
+    elif how == "no json":
+        config.write_text("{")
+    else:
+        changes = {"other network": {"layers": 3}, "unknown key": {"layer": 2}, "other world": {"task": "coverage"}}
+        config.write_text(json.dumps(json.loads(config.read_text()) | changes[how]))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("truncated", "truncated or no safetensors"),
+        ("no weights", "model.safetensors"),
+        ("no json", "is not JSON"),
+        ("other network", "lacks tensor"),
+        ("unknown key", "unknown config key 'layer': did you mean layers"),
+        ("other world", "trained for coverage"),
+    ],
+)
+def test_a_spoilt_policy_folder(
+    how: str, message: str, policy_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(policy_folder, tmp_path / "p")
+    damage(tmp_path / "p", how)
+    given = ("--policy", "lsap", tmp_path / "p", "--out", tmp_path / "r")
+    assert mast("evaluate", "navigation", *SMALL, *given) == 2
+    assert message in one_line(capsys)
+    assert not (tmp_path / "r").exists()
+
+
+def test_folders_that_cannot_be_written_or_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes.txt").write_text("mine")
+    for out, message in (
+        (tmp_path / "file" / "r", "cannot write to"),
+        (tmp_path / "file", "already used"),
+        (tmp_path / "used", "already used"),
+        (Path("/proc/mast/r"), "cannot write to"),
+    ):
+        assert mast("evaluate", "navigation", *SMALL, "--out", out) == 2
+        assert message in one_line(capsys)
+    assert mast("evaluate", "navigation", *SMALL, "--out", tmp_path / "used", "--resume") == 2
+    assert "holds no stopped run" in one_line(capsys)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "used").iterdir()] == ["notes.txt"]
+
+
+def test_unknown_words_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    for args, message in (
+        (["evalute"], "unknown command 'evalute': did you mean evaluate"),
+        (["evaluate", "navigaton"], "unknown task 'navigaton': did you mean navigation"),
+        (["evaluate"], "needs a task: mast evaluate navigation"),
+        (["train", "navigation", "--recipe", "bset"], "unknown recipe 'bset': did you mean best"),
+        (["train", "navigation", "--recipe=bset"], "unknown recipe 'bset': did you mean best"),
+        (["train", "--resume", "runs/x", "--lr", "1"], "goes on with the run's own settings"),
+    ):
+        assert mast(*args) == 2
+        assert message in one_line(capsys)
+    assert mast("evaluate", "navigation", "--polcy", "lsap") == 2
+    assert "--policy" in capsys.readouterr().err  # drawn as a box, with the option's help
+    assert mast("evaluate", "navigation", "--agents", "many") == 2
+    assert "many" in capsys.readouterr().err
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert mast() == mast("--help") == 0
+    assert "evaluate" in capsys.readouterr().out
+    assert mast("--version") == 0
+    assert capsys.readouterr().out.startswith("mast ")
+    for args in (["evaluate"], ["evaluate", "navigation"], ["demo"], ["replay"], ["list"], ["train", "navigation"]):
+        assert mast(*args, "--help") == 0
+        assert f"usage: mast {args[0]}" in capsys.readouterr().out
+
+
+def test_demo_replaces_its_own_folder_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(policy_module, "ZOO", tmp_path / "zoo")  # empty
+    quick = ("--agents", 6, "--steps", 10, "--scenario", "clusters-1")
+    assert mast("demo", *quick) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-3].startswith("lsap reached ") and out[-2].startswith("dhba-4 reached ")
+    assert out[-1] == f"open in a browser: {tmp_path / 'runs/demo/replay.html'}"
+    made = (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns
+    assert mast("demo", *quick, "--seed", 1) == 0
+    again = (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns
+    assert again > made
+    capsys.readouterr()
+    for args, message in ((("--scenario", "x"), "unknown scenario"), (("--out", "runs/demo"), "already used")):
+        assert mast("demo", *args) == 2
+        assert message in one_line(capsys)
+    (tmp_path / "runs/demo/notes.txt").write_text("mine")
+    assert mast("demo", *quick) == 2
+    assert "holds notes.txt" in one_line(capsys)
+    assert (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns == again
+
+
+def test_demo_shows_the_trained_policy_once_there_is_one(
+    tmp_path: Path, policy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(policy_folder, tmp_path / "zoo" / "navigation" / "mast-m")
+    monkeypatch.setattr(policy_module, "ZOO", tmp_path / "zoo")
+    assert mast("demo", "--agents", 6, "--steps", 5, "--scenario", "clusters-1", "--out", tmp_path / "d") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-3].startswith("mast-m reached ") and out[-2].startswith("dhba-8 reached ")
+    rows = json.loads((tmp_path / "d" / "summary.json").read_text())["rows"]
+    assert {(row["policy"], row["delay"]) for row in rows} == {("mast-m", 1.0), ("dhba-8", None)}
+
+
+# Long enough to be caught in the middle, in parts short enough that something is finished by then.
+LONG = ("--policy", "dhba-2", "lsap", "--agents", 40, "--episodes", 12, "--steps", 120, "--batch", 2, "--device", "cpu")
+
+
+def started(out: Path) -> subprocess.Popen[str]:
+    """A real process. Interrupts reach it even where the tests themselves run in the background."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from mast_swarm.cli import main; main()"
+    command = [sys.executable, "-c", code, "evaluate", "navigation", *map(str, LONG), "--out", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def results(folder: Path) -> tuple[dict[str, Any], Any]:
+    return json.loads((folder / "summary.json").read_text()), pq.read_table(folder / "episodes.parquet")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
+    folder = tmp_path_factory.mktemp("uninterrupted") / "r"
+    assert mast("evaluate", "navigation", *LONG, "--out", folder) == 0
+    return results(folder)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_evaluation_goes_on(how: signal.Signals, tmp_path: Path, uninterrupted: Any) -> None:
+    out = tmp_path / "r"
+    process = started(out)
+    try:
+        deadline = time.monotonic() + 60
+        while len(list((out / "parts").glob("[0-9]*.parquet"))) < 2:
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.002)
+        process.send_signal(how)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    kept = len(list((out / "parts").glob("[0-9]*.parquet")))
+    assert 2 <= kept < 12  # stopped in the middle
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert error == (
+            f"mast: interrupted; what was finished is in {out}, the same command with --out {out} --resume goes on\n"
+        )
+        summary, table = results(out)
+        assert summary["complete"] is False
+        assert len(table) == kept * 2 * 121
+        assert table.equals(uninterrupted[1].slice(0, len(table)))
+    assert mast("evaluate", "navigation", *LONG, "--out", out, "--resume") == 0
+    summary, table = results(out)
+    assert summary == uninterrupted[0]
+    assert table.equals(uninterrupted[1])
