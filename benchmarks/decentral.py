@@ -36,6 +36,10 @@ class Walk:
     graph: Graph
     rng: torch.Generator
 
+    @property
+    def landmark(self) -> Tensor:
+        return torch.zeros_like(self.positions)
+
     @classmethod
     def at(cls, positions: Tensor, rng: torch.Generator) -> Walk:
         _, index = nearest(positions, positions, 3, exclude_self=True)

@@ -206,6 +206,27 @@ def test_a_loss_that_is_not_finite_stops_the_run(small: TrainConfig, tmp_path: P
     Trainer.resume(options(tmp_path)).run()  # and the last good checkpoint still is one
 
 
+def test_the_batches_that_are_kept_are_those_that_were_learned(
+    small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, real = Trainer(replace(small, replay=1000, steps=20), options(tmp_path)), Learner.update
+    learned: list[torch.Tensor] = []
+
+    def update(self: Learner, uniform: torch.Tensor) -> None:
+        learned.append(self.replay.draw(uniform)["positions"])
+        real(self, uniform)
+        if len(learned) == 12:
+            self.loss.fill_(float("nan"))
+
+    monkeypatch.setattr(Learner, "update", update)
+    with pytest.raises(MastError, match="not finite in epoch 1"):
+        trainer.run()
+    assert len(learned) == 12
+    kept = load_file(tmp_path / "bad-batch-0.safetensors")["positions"]
+    assert torch.equal(kept, torch.cat(learned[-2:]))
+    assert not (tmp_path / checkpoint.FILE).exists()
+
+
 def test_weights_that_break_in_the_last_update_never_reach_a_checkpoint(
     small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

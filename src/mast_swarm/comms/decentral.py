@@ -47,6 +47,9 @@ class Observed(Protocol):
     @property
     def graph(self) -> Graph: ...  # who hears whom from now on
 
+    @property
+    def landmark(self) -> Tensor: ...  # [B, N, 2] metres, relative: the nearest thing of interest
+
 
 class DecentralPolicy:
     """A policy run by every robot alone, over a channel, at control instants `dt` seconds apart.
@@ -89,7 +92,8 @@ class DecentralPolicy:
         prediction = decide(self.policy, self.state)
         seeds = torch.tensor(self.seeds, dtype=torch.int64, device=message.device)
         time = torch.full_like(seeds, self.state.step) * self.dt
-        return self.policy.command(prediction, seeds, time) * self.state.alive[..., None]
+        command = self.policy.command(prediction, observation.landmark, seeds, time)
+        return command * self.state.alive[..., None]
 
 
 @torch.no_grad()

@@ -47,7 +47,7 @@ def _finite(points):
 
 
 @njit(cache=True, nogil=True)
-def _solve_one(rows, columns, prices, partner, order, spent):
+def solve_one(rows, columns, prices, partner, order, spent):
     """Solve one environment: rows [n, 2], columns [m, 2], n <= m; the rest as in Warm, replaced in place.
 
     Returns the new `spent`, NaN for points that are not finite."""
@@ -81,7 +81,7 @@ def _solve_one(rows, columns, prices, partner, order, spent):
 @njit(cache=True, nogil=True, parallel=True)
 def _solve_batch(rows, columns, prices, partner, order, spent):
     for b in prange(len(rows)):
-        spent[b] = _solve_one(rows[b], columns[b], prices[b], partner[b], order[b], spent[b])
+        spent[b] = solve_one(rows[b], columns[b], prices[b], partner[b], order[b], spent[b])
 
 
 def as_array(name: str, points: Tensor) -> np.ndarray:
@@ -118,7 +118,7 @@ def assign(points: Tensor, goals: Tensor, warm: Warm | None = None) -> tuple[Ten
         prices, partner, spent = np.zeros(shape), np.full(rows.shape[:2], -1), np.zeros(batch)
         order = np.argsort(columns[:, :, 0], axis=1)
     if batch == 1:  # waking other threads costs more than a problem of a hundred robots
-        mean = _solve_one(rows[0], columns[0], prices[0], partner[0], order[0], spent[0])
+        mean = solve_one(rows[0], columns[0], prices[0], partner[0], order[0], spent[0])
         spent[0] = mean
         failed = mean != mean
     else:

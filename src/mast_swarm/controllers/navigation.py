@@ -3,6 +3,7 @@ hops bring it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,9 +11,12 @@ import torch
 from torch import Tensor
 
 from mast_swarm.controllers.assignment import FARTHEST, Warm, as_array, assign, not_finite
+from mast_swarm.controllers.components import solve_components
 from mast_swarm.controllers.registry import register
 from mast_swarm.controllers.visible import Views, solve_views
 from mast_swarm.errors import MastError
+from mast_swarm.explore import fill, heading, leashed
+from mast_swarm.space import Graph, components
 
 
 class State(Protocol):
@@ -20,13 +24,8 @@ class State(Protocol):
     def positions(self) -> Tensor: ...  # [B, N, 2] metres
     @property
     def goals(self) -> Tensor: ...  # [B, M, 2] metres
-
-
-class Links(Protocol):
     @property
-    def source(self) -> Tensor: ...  # [E] int64, b * N + i: the robot that is heard
-    @property
-    def target(self) -> Tensor: ...  # [E] int64: the robot that hears
+    def step(self) -> Tensor: ...  # [B] int64, control periods since the start
 
 
 class Sight(Protocol):
@@ -35,7 +34,9 @@ class Sight(Protocol):
     @property
     def goals_seen(self) -> Tensor: ...  # [B, N, 3] int64: the nearest goals, -1 missing
     @property
-    def graph(self) -> Links: ...
+    def landmark(self) -> Tensor: ...  # [B, N, 2] metres, relative: the nearest goal
+    @property
+    def graph(self) -> Graph: ...
 
 
 class _ToGoal:
@@ -66,7 +67,7 @@ class Lsap(_ToGoal):
         super().__init__(dt=dt, max_speed=max_speed)
         self._warm: Warm | None = None
 
-    def start(self) -> None:
+    def start(self, seeds: Sequence[int] = ()) -> None:
         self._warm = None
 
     def act(self, state: State, observation: object = None) -> Tensor:
@@ -86,7 +87,7 @@ class Dhba(_ToGoal):
         self.k = k
         self._views: Views | None = None
 
-    def start(self) -> None:
+    def start(self, seeds: Sequence[int] = ()) -> None:
         self._views = None
 
     def act(self, state: State, observation: Sight) -> Tensor:
@@ -113,3 +114,40 @@ class Dhba(_ToGoal):
         hops = min(self.k, n - 1)
         goal, self._views = solve_views(positions, goals, neighbours, goals_seen, (heard, first), hops, self._views)
         return torch.from_numpy(goal)
+
+
+@register("explorer")
+class Explorer(_ToGoal):
+    """Each component thinks as one, with no delay: LSAP over its robots and the goals they sense. Robots that are left
+    without a goal explore. What a robot does here depends on nothing that its component does not know."""
+
+    def __init__(
+        self, *, dt: float, max_speed: float, exploration_time: float = 100.0, exploration_reach: float = 300.0
+    ) -> None:
+        super().__init__(dt=dt, max_speed=max_speed)
+        self.time, self.reach = exploration_time, exploration_reach
+        self._seeds = torch.zeros(0, dtype=torch.int64)
+
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        self._seeds = torch.tensor(list(seeds), dtype=torch.int64)
+
+    def act(self, state: State, observation: Sight) -> Tensor:
+        device, robots = state.positions.device, state.positions.shape[1]
+        plan = self.plan(state, components(observation.graph), observation.goals_seen)
+        headings = heading(self._seeds.to(device), state.step * (self.dt / self.time), robots)
+        return fill(plan, leashed(headings, observation.landmark, self.reach))
+
+    def plan(self, state: State, component: Tensor, goals_seen: Tensor) -> Tensor:
+        """Command and speed of every robot, [B, N, 3] in units of u_max; one that shall explore has speed alone.
+
+        component [B, N], the lowest robot of each robot's component; goals_seen [B, N, K], -1 missing."""
+        positions, goals, labels, seen = (
+            np.ascontiguousarray(array.numpy(force=True))
+            for array in (state.positions, state.goals, component, goals_seen)
+        )
+        own = np.empty(labels.shape, np.int64)
+        solve_components(positions, goals, labels, seen, own)
+        goal = torch.from_numpy(own).to(state.positions.device)
+        command = self._towards(goal, state)
+        speed = torch.where(goal < 0, 1.0, torch.linalg.vector_norm(command, dim=-1))
+        return torch.cat((command, speed[..., None]), dim=-1)

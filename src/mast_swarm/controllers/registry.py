@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -16,8 +16,8 @@ from mast_swarm.errors import unknown
 class Controller(Protocol):
     """Anything that drives robots without having learned to."""
 
-    def start(self) -> None:
-        """Forget what is kept from step to step (it saves time and never changes a command)."""
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        """Begin an episode, one seed an environment: forget what is kept from step to step."""
 
     def act(self, state: Any, observation: Any) -> Tensor:
         """The command of every robot, [B, N, 2] in units of u_max."""

@@ -42,7 +42,7 @@ class Controlled:
         self.controller = controller
 
     def start(self, seeds: Sequence[int]) -> None:
-        self.controller.start()
+        self.controller.start(seeds)
 
     def act(self, state: Any, observation: Any) -> Tensor:
         return self.controller.act(state, observation)
@@ -67,7 +67,9 @@ class Central:
         goals = state.goals if self.policy.config.variant == "C" else None
         component = component_of(self.policy, observation, self.directed)
         prediction = self.policy(observation.features, observation.positions, component, goals)
-        return self.policy.command(prediction, self.seeds.to(prediction.device), state.step * self.dt)
+        return self.policy.command(
+            prediction, observation.landmark, self.seeds.to(prediction.device), state.step * self.dt
+        )
 
 
 class Decentral:

@@ -49,6 +49,8 @@ class PolicyConfig:
     """The network that turns an observation into a message."""
     exploration_time: float | None = None
     """Seconds over which an exploring robot turns to a new heading; None: the policy does not explore."""
+    exploration_reach: float = 300.0
+    """Metres from the nearest thing of interest at which an exploring robot has turned back to it."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -64,7 +66,7 @@ class PolicyConfig:
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
         optional = {"attention_radius": "None for no window", "exploration_time": "None for no exploration"}
-        for name in ("wavelength", *optional):
+        for name in ("wavelength", "exploration_reach", *optional):
             value = getattr(self, name)
             if name in optional and value is None:
                 continue

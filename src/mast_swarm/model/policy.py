@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.explore import fill, heading, leashed
 from mast_swarm.model.attention import allowed
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
-from mast_swarm.model.explore import fill, heading
 from mast_swarm.model.mast import MAST
 from mast_swarm.model.perception import make_perception
 
@@ -93,15 +93,16 @@ class Policy(nn.Module):
         """Predictions [B, N, 2 or 3] from features [B, N, F]; the rest as in `decide`."""
         return self.decide(self.perceive(features), positions, component, goals)
 
-    def command(self, prediction: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
+    def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
         """Commands [B, N, 2] in units of u_max from predictions [B, N, 2 or 3].
 
-        Exploration adds to it what seeds [B] int64 and time [B] seconds give each robot; without it they are not
-        read.
+        The rest is for exploration and not read without it: landmark [B, N, 2], the nearest thing of interest that
+        each robot senses (relative, metres); seeds [B] int64 and time [B] seconds, which give each robot its heading.
         """
         if self.config.exploration_time is None:
             return prediction
-        return fill(prediction, heading(seeds, time / self.config.exploration_time, prediction.shape[1]))
+        headings = heading(seeds, time / self.config.exploration_time, prediction.shape[1])
+        return fill(prediction, leashed(headings, landmark, self.config.exploration_reach))
 
     def check(
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None

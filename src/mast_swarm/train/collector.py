@@ -13,18 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mast_swarm.controllers.navigation import Lsap
 from mast_swarm.model.policy import Policy
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
+from mast_swarm.train.teachers import TEACHERS
 from mast_swarm.train.team import Team, inputs, start_seeds
 from mast_swarm.world.navigation import Navigation, NavigationState
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """What one sample of the replay holds: what the policy was given, and the expert's command."""
-    return inputs(config) | {"target": ((config.world.agents, 2), torch.float32)}
+    outputs = 2 if config.policy.exploration_time is None else 3
+    return inputs(config) | {"target": ((config.world.agents, outputs), torch.float32)}
 
 
 class Collector:
@@ -45,13 +46,17 @@ class Collector:
         self.source = Navigation(config.world)  # start states are drawn on the CPU, an epoch ahead
         self.drawer = ThreadPoolExecutor(1)
         self.drawn: tuple[int, Future[NavigationState | None]] | None = None
-        self.expert = Lsap(dt=config.world.dt, max_speed=config.world.max_speed)
+        self.teacher = TEACHERS[config.expert](config)
         self.by_expert = torch.zeros((count, 1, 1), dtype=torch.bool, device=device)
-        self.target = torch.zeros_like(self.team.command)
+        self.target = torch.zeros((count, config.world.agents, policy.outputs), device=device)
         on_gpu = device.type == "cuda"
         shape = tuple(self.team.state.positions.shape)
         self.host_positions = torch.zeros(shape, pin_memory=on_gpu)
-        self.host_target = torch.zeros(shape, pin_memory=on_gpu)
+        self.host_target = torch.zeros(tuple(self.target.shape), pin_memory=on_gpu)
+        self.host_component, self.host_seen = (
+            torch.zeros(tuple(there.shape), dtype=torch.int64, pin_memory=on_gpu)
+            for there in (self.team.component, self.team.goals_seen)
+        )
         self.host = self.source.state(self.host_positions, torch.zeros(shape))
         self.sent = torch.cuda.Event() if on_gpu else None
         self._look: Callable[[], None] | None = None
@@ -66,7 +71,7 @@ class Collector:
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
         self.host = self.source.state(self.host_positions, self.team.state.goals.cpu())
-        self.expert.start()
+        self.teacher.start()
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is random about an epoch, a function of the settings alone: carried [B], by_expert [B], seeds [B].
@@ -109,7 +114,7 @@ class Collector:
     def label(self) -> None:
         """The expert's command for every robot, on the CPU."""
         self.wait()
-        self.host_target.copy_(self.expert.act(self.host))
+        self.host_target.copy_(self.teacher.label(self.host, self.host_component, self.host_seen))
 
     def move(self) -> None:
         """Keep the samples and advance the worlds."""
@@ -125,10 +130,12 @@ class Collector:
     def _sense(self) -> None:
         self.team.sense()
         self.host_positions.copy_(self.team.state.positions, non_blocking=True)
+        self.host_component.copy_(self.team.component, non_blocking=True)
+        self.host_seen.copy_(self.team.goals_seen, non_blocking=True)
 
     def _advance(self) -> None:
         self.replay.push(self.team.seen | {"target": self.target})
-        self.team.advance(torch.where(self.by_expert, self.target, self.team.command))
+        self.team.advance(torch.where(self.by_expert, self.team.commanded(self.target), self.team.command))
 
     def tensors(self) -> dict[str, Tensor]:
         """The worlds as they stand, by name. Between epochs that is all: the expert starts afresh with each."""

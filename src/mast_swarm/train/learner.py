@@ -140,13 +140,10 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def imitation_loss(prediction: Tensor, target: Tensor) -> Tensor:
-    """prediction [B, N, 2 or 3], target [B, N, 2] -> scalar. A third number is the expert's expected speed."""
-    error = prediction[..., :2].float() - target
-    loss = error.square().mean()
-    if prediction.shape[-1] == 3:
-        speed = torch.linalg.vector_norm(target, dim=-1)
-        loss = loss + (prediction[..., 2].float() - speed).square().mean()
-    return loss
+    """Mean squared error of the command, and of the speed where it is predicted: [B, N, 2 or 3] each -> scalar."""
+    error = (prediction.float() - target).square()
+    loss = error[..., :2].mean()
+    return loss if target.shape[-1] == 2 else loss + error[..., 2].mean()
 
 
 def learning_rate(config: TrainConfig, done: int, total: int) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from mast_swarm.evaluate.actors import component_of
 from mast_swarm.model.policy import Policy
+from mast_swarm.space import components, reachable
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.world.navigation import Navigation, NavigationState
@@ -42,6 +42,9 @@ class Team:
         zeros = torch.zeros((count, n, 2), device=device)
         self.state = self.world.state(zeros, zeros.clone())
         self.seeds = torch.zeros(count, dtype=torch.int64, device=device)  # of exploration
+        self.landmark = torch.zeros_like(zeros)
+        self.component = torch.zeros((count, n), dtype=torch.int64, device=device)
+        self.goals_seen = torch.zeros((count, n, config.world.observed), dtype=torch.int64, device=device)
         self.command = torch.zeros_like(zeros)  # what the policy wants, in units of u_max
         self.seen = {
             name: torch.zeros((count, *shape), dtype=kind, device=device)
@@ -58,12 +61,14 @@ class Team:
 
     @torch.no_grad()
     def sense(self) -> None:
-        """Observe and decide: fills `seen` (what the policy was given) and `command`."""
+        """Observe and decide: fills `seen` (what the policy was given), what the expert may know, and `command`."""
         observation = self.world.observe(self.state)
+        self.landmark.copy_(observation.landmark)
+        self.goals_seen.copy_(observation.goals_seen)
+        self.component.copy_(components(observation.graph))
         seen = {"features": observation.features, "positions": observation.positions}
-        component = component_of(self.policy, observation, self.config.world.directed)
-        if component is not None:
-            seen["component"] = component
+        if "component" in self.seen:
+            seen["component"] = reachable(observation.graph) if self.config.world.directed else self.component
         if "goals" in self.seen:
             seen["goals"] = self.state.goals
         for name, buffer in self.seen.items():
@@ -71,8 +76,12 @@ class Team:
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
             prediction = self.policy(**seen)
+        self.command.copy_(self.commanded(prediction))
+
+    def commanded(self, prediction: Tensor) -> Tensor:
+        """What the robots do, given what the policy (or the expert in its place) predicts."""
         time = self.state.step * self.config.world.dt
-        self.command.copy_(self.policy.command(prediction, self.seeds, time))
+        return self.policy.command(prediction, self.landmark, self.seeds, time)
 
     @torch.no_grad()
     def advance(self, command: Tensor) -> None:

@@ -75,7 +75,7 @@ class Trainer:
         """
         out = options.out
         about = checkpoint.about(out) if (out / checkpoint.FILE).exists() else None
-        config = from_run(out) if about is None else config_from(about["config"])
+        config = from_run(out) if about is None else changed(PAPER, about["config"])
         if wanted is not None and wanted != config:
             found = checkpoint.differences(plain(config), plain(wanted))
             raise MastError(f"cannot resume {out} with other settings: {'; '.join(found)}")
@@ -301,11 +301,6 @@ class Trainer:
         flag = torch.tensor(int(due), device=self.options.device)
         dist.broadcast(flag, 0)
         return bool(flag)
-
-
-def config_from(fields: dict[str, Any]) -> TrainConfig:
-    """The settings that `plain` wrote."""
-    return changed(PAPER, fields)
 
 
 def _name(rank: int, epoch: int | str) -> str:

@@ -20,6 +20,7 @@ class Observation:
     features: Tensor  # [B, N, ...] what perception eats
     positions: Tensor  # [B, N, 2] metres; a robot knows where it is
     graph: Graph  # who hears whom now
+    landmark: Tensor  # [B, N, 2] metres, relative: the nearest thing of interest that each robot senses
 
 
 class World(Protocol):

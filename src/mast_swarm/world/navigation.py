@@ -84,14 +84,13 @@ class Navigation:
         k, positions = self.config.observed, state.positions
         _, goals_seen = nearest(positions, state.goals, k)
         _, neighbours = nearest(positions, positions, k, exclude_self=True)
-        relative = [
-            _relative(positions, points, index) / self.config.length_scale
-            for points, index in ((state.goals, goals_seen), (positions, neighbours))
-        ]
+        goals, robots = _relative(positions, state.goals, goals_seen), _relative(positions, positions, neighbours)
+        scale = self.config.length_scale
         return NavigationObservation(
-            features=torch.cat([state.velocity, *relative], dim=-1),  # [B, N, 2 + 2K + 2K]
+            features=torch.cat([state.velocity, goals / scale, robots / scale], dim=-1),  # [B, N, 2 + 2K + 2K]
             positions=positions,
             graph=neighbour_graph(neighbours, directed=self.config.directed),
+            landmark=goals[..., :2],
             neighbours=neighbours,
             goals_seen=goals_seen,
         )

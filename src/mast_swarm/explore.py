@@ -4,7 +4,8 @@ A policy learned from an expert that sees everything answers with the mean of wh
 cannot tell two goals apart gets a short command and hovers, though the expert would have gone somewhere at full
 speed. So an exploring policy also predicts that speed, and the robot fills the gap with a heading of its own, one
 that turns slowly at random and differs from robot to robot. Where the policy is sure the gap is nil, and nothing
-changes; on its goal the expert stands still, and so does the robot.
+changes; on its goal the expert stands still, and so does the robot. An explorer that has left everything of interest
+behind turns back to the nearest of it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
 def _direction(seeds: Tensor, knot: Tensor, robot: Tensor) -> Tensor:
     angle = uniform(combine(seeds, knot, robot)).float() * (2 * math.pi)
     return torch.stack((angle.cos(), angle.sin()), dim=-1)
+
+
+def leashed(headings: Tensor, landmark: Tensor, reach: float) -> Tensor:
+    """Headings [..., 2] that turn towards the landmark [..., 2] (relative, metres), the more the farther it is: not at
+    all up to half the reach (metres), wholly beyond it."""
+    distance = torch.linalg.vector_norm(landmark, dim=-1, keepdim=True)
+    pull = (2 * distance / reach - 1).clamp(0, 1)
+    blend = torch.lerp(headings, landmark / distance.clamp_min(1e-6), pull)
+    return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
 
 
 def fill(prediction: Tensor, headings: Tensor) -> Tensor:

@@ -1,0 +1,54 @@
+"""Exploration: headings, the leash, and what fills the gap in a command."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mast_swarm.explore import fill, heading, leashed
+
+
+def test_a_heading_is_a_function_of_seed_robot_and_time():
+    seeds, time = torch.tensor([3, 11]), torch.tensor([0.4, 7.9])
+    together = heading(seeds, time, 6)
+    assert torch.equal(heading(seeds[1:], time[1:], 6), together[1:])
+    assert torch.equal(heading(seeds, time, 4), together[:, :4])
+    assert torch.allclose(torch.linalg.vector_norm(together, dim=-1), torch.ones(2, 6), atol=1e-5)
+
+
+def test_headings_drift_without_a_jump_and_forget():
+    time = torch.arange(0, 60, 0.01)
+    path = heading(torch.full((len(time),), 5), time, 40)  # [T, 40, 2]
+    turn = torch.linalg.vector_norm(path[1:] - path[:-1], dim=-1)
+    # A heading whose next one lies opposite turns fast for a moment; all others change by little in a hundredth.
+    assert turn.median() < 0.03
+    assert (turn > 0.5).float().mean() < 2e-3
+    later = (path[:-200] * path[200:]).sum(-1).mean()  # two units on
+    assert abs(float(later)) < 0.1
+    assert path.mean(dim=(0, 1)).abs().max() < 0.1  # no favourite direction
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    angle=st.floats(0, 2 * math.pi), away=st.floats(1, 2000), to=st.floats(0, 2 * math.pi), reach=st.floats(50, 500)
+)
+def test_the_leash_holds_beyond_its_reach_and_not_within_half(angle, away, to, reach):
+    way = torch.tensor([math.cos(angle), math.sin(angle)])
+    mark = away * torch.tensor([math.cos(to), math.sin(to)])
+    turned = leashed(way, mark, reach)
+    if away <= reach / 2:
+        assert torch.allclose(turned, way, atol=1e-5)
+    if away >= reach:
+        assert torch.allclose(turned, mark / away, atol=1e-4)
+    assert torch.linalg.vector_norm(turned) <= 1 + 1e-5
+
+
+def test_only_what_the_policy_leaves_open_is_filled():
+    east, north = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    assert torch.equal(fill(torch.tensor([1.0, 0.0, 1.0]), north), east)  # sure
+    assert torch.equal(fill(torch.tensor([0.0, 0.0, 0.0]), north), torch.zeros(2))  # on its goal
+    assert torch.equal(fill(torch.tensor([0.0, 0.0, 1.0]), north), north)  # knows nothing
+    assert torch.linalg.vector_norm(fill(torch.tensor([0.5, 0.0, 1.0]), north)) <= 1
