@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench browser clean
+.PHONY: setup demo test lint bench browser clean clean-kernels
 
 setup: $(STAMP)
 
@@ -36,6 +36,10 @@ browser:
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# numba's compiled kernels; it does not notice a change in a module that a kernel calls into.
+clean-kernels:
+	find src -name '*.nb[ic]' -delete
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

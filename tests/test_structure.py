@@ -18,7 +18,8 @@ from mast_swarm.world.scenarios import scenarios
 
 ROOT = Path(mast_swarm.__file__).parent
 # A part may import those of lower rank and itself, and of its own rank what is named beside it.
-RANKS = {"errors": 0, "files": 1, "chance": 1, "space": 1, "world": 2, "controllers": 2, "comms": 2, "model": 2}
+RANKS = {"errors": 0, "chance": 0, "files": 1, "space": 1, "explore": 1}
+RANKS |= {"world": 2, "controllers": 2, "comms": 2, "model": 2}
 RANKS |= {"train": 3, "evaluate": 3, "paper": 4, "view": 4, "interop": 4, "cli": 5}
 BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy

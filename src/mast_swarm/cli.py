@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -111,9 +112,9 @@ class DemoConfig:
 
     agents: int = 100
     """Number of robots."""
-    scenario: str = "clusters-1-5"
+    scenario: str = "clusters-5-5"
     """How robots and goals start: a name from `mast list`."""
-    steps: int = 200
+    steps: int = 300
     """Control periods."""
     seed: int = 0
     """Chooses the start state."""
@@ -176,24 +177,14 @@ def evaluate_verb(args: list[str]) -> None:
 def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
     """Run with progress bars, draw, show the table; the summary, and what each file is -> its path."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from mast_swarm.evaluate.run import evaluate, new_folder
     from mast_swarm.view.report import report
 
     folder = config.out or new_folder(task)
-    console = Console()
-    columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     try:
-        with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-            rows: dict[str, Any] = {}
-
-            def tick(policy: str, done: int, total: int) -> None:
-                if policy not in rows:
-                    rows[policy] = bars.add_task(policy, total=total)
-                bars.update(rows[policy], completed=done)
-
-            folder, summary = evaluate(task, replace(config, out=folder), tick)
+        with _bars() as bar:
+            folder, summary = evaluate(task, replace(config, out=folder), bar(""))
         made = report(folder)
     except KeyboardInterrupt:
         if not (folder / "summary.json").exists():
@@ -201,8 +192,29 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
         again = f"the same command with --out {folder} --resume goes on"
         print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
         raise SystemExit(130) from None
-    console.print(_table(summary))
+    Console().print(_table(summary))
     return summary, made
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
+    """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeRemainingColumn()) as bars:
+        rows: dict[str, Any] = {}
+
+        def titled(title: str) -> Callable[[str, int, int], None]:
+            def tick(policy: str, done: int, total: int) -> None:
+                name = title or policy
+                if name not in rows:
+                    rows[name] = bars.add_task(name, total=total)
+                bars.update(rows[name], completed=done)
+
+            return tick
+
+        yield titled
 
 
 def _table(summary: dict[str, Any]) -> Any:
@@ -298,6 +310,71 @@ def replay(args: list[str]) -> None:
     from mast_swarm.view.report import replay_folder
 
     print(f"replay: {replay_folder(config.folder, config.episode, config.policy, config.out)}")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """Run the evaluations that the cards of shipped policies state, and fail if a number does not hold."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Policies, as navigation/mast-m; none: all that are shipped."""
+    full: bool = False
+    """Every claim of a card, not only the short ones: for a GPU, or a long evening."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run."""
+
+
+@verb("verify", "check the numbers on the cards of the shipped policies")
+def verify_verb(args: list[str]) -> None:
+    config = _parse(VerifyConfig, args, "mast verify")
+    from mast_swarm.evaluate.cards import verify
+    from mast_swarm.model.policy import zoo_names
+
+    for name in config.names:
+        if name not in zoo_names():
+            raise unknown("shipped policy", name, zoo_names())
+    failed = 0
+    with _bars() as tick:
+        for verdict in verify(list(config.names or zoo_names()), full=config.full, device=config.device, progress=tick):
+            claim = verdict.claim
+            failed += not verdict.holds
+            print(
+                f"{'holds' if verdict.holds else 'FAILS'}: {verdict.policy} {claim.metric} at t = {claim.t:g} s: "
+                f"measured {verdict.measured:.3f}, the card says {claim.mean:.3f}, less {claim.within:.3f} at most"
+            )
+    if failed:
+        raise SystemExit(1)
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """How long a training step takes on this machine, and where the time goes."""
+
+    recipe: str = "paper"
+    """Whose shapes to measure."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run."""
+    out: Path = Path("runs/bench")
+    """Folder for train.json."""
+
+
+@verb("bench", "measure speed: mast bench train")
+def bench(args: list[str]) -> None:
+    if not args or args[0] != "train":
+        raise MastError("mast bench needs what to measure: mast bench train")
+    config = _parse(BenchConfig, args[1:], "mast bench train")
+    chosen = recipe(config.recipe)
+    import json
+
+    from mast_swarm.evaluate.actors import pick_device
+    from mast_swarm.files import write_json
+    from mast_swarm.train.bench import bench_train
+
+    found = bench_train(chosen, pick_device(config.device))
+    config.out.mkdir(parents=True, exist_ok=True)
+    write_json(config.out / "train.json", found)
+    print(json.dumps(found, indent=1))
+    print(f"written: {config.out / 'train.json'}")
 
 
 @dataclass(frozen=True)

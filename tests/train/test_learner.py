@@ -52,11 +52,10 @@ def test_the_loss_is_the_mean_squared_error_of_the_command() -> None:
 
 
 def test_a_third_number_is_held_to_the_experts_speed() -> None:
-    target = torch.tensor([[[0.6, 0.8], [0.0, 0.0]]])
-    right = torch.tensor([[[0.6, 0.8, 1.0], [0.0, 0.0, 0.0]]])
-    assert float(imitation_loss(right, target)) == 0.0
-    wrong = right + torch.tensor([0.0, 0.0, 0.5])
-    assert float(imitation_loss(wrong, target)) == pytest.approx(0.25)
+    target = torch.tensor([[[0.6, 0.8, 1.0], [0.0, 0.0, 0.0]]])
+    assert float(imitation_loss(target, target)) == 0.0
+    assert float(imitation_loss(target + torch.tensor([0.0, 0.0, 0.5]), target)) == pytest.approx(0.25)
+    assert float(imitation_loss(target + torch.tensor([0.5, 0.0, 0.0]), target)) == pytest.approx(0.125)
 
 
 def test_the_average_equals_a_loop_by_hand(small: TrainConfig) -> None:

@@ -92,7 +92,9 @@ def test_the_best_policy_is_the_one_that_validated_best(
     assert not same(kept[1], kept[2])
 
 
-@pytest.mark.parametrize("change", [{}, {"carry": 0.0, "ema": None, "updates": 2}, {"replay": 1000}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{}, {"carry": 0.0, "ema": None, "updates": 2}, {"replay": 1000}, {"expert": "informed"}], ids=str
+)
 def test_a_run_that_was_stopped_ends_bit_for_bit_like_one_that_was_not(
     small: TrainConfig, tmp_path: Path, change: dict[str, Any]
 ) -> None:

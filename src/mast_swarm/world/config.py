@@ -63,3 +63,97 @@ class NavigationConfig:
     def observation_dim(self) -> int:
         """Own last command, and the nearest goals and robots: 14 with three of each."""
         return 2 + 4 * self.observed
+
+
+@dataclass(frozen=True)
+class CoverageConfig:
+    """Coverage control: N robots spread over an importance density that they must first discover."""
+
+    agents: int = 32
+    """Number of robots."""
+    features: int = 32
+    """Number of Gaussian features that add up to the density."""
+    density: str = "gaussians"
+    """What is important where: gaussians, points:FILE (CSV, GeoJSON or Overpass JSON) or raster:FILE (PNG or NPY)."""
+    window: tuple[float, float] | None = None
+    """Latitude and longitude of the middle of the world, for points on the globe; unset: the middle of the points."""
+    side: float = 1024.0
+    """Side of the square world, m."""
+    resolution: float = 1.0
+    """Side of a map cell, m."""
+    sigma: tuple[float, float] = (40.0, 60.0)
+    """A feature's standard deviation is drawn from this range, m."""
+    scale: tuple[float, float] = (0.6, 1.0)
+    """A feature's mass is drawn from this range."""
+    truncation: float = 2.0
+    """A feature ends this many standard deviations from its centre."""
+    dt: float = 0.2
+    """Seconds between two control instants."""
+    max_speed: float = 5.0
+    """Longest velocity command, m/s."""
+    communication_range: float = 256.0
+    """Two robots hear each other while they are nearer than this, m."""
+    sensor: float = 64.0
+    """Side of the square that a robot senses around itself, m."""
+    local_map: float = 256.0
+    """Side of the square around itself of which a robot observes what it has seen, m."""
+    pixels: int = 32
+    """Side of an observed map in pixels."""
+
+    def __post_init__(self) -> None:
+        for name in ("agents", "features", "pixels"):
+            value = getattr(self, name)
+            if value < 1:
+                raise MastError(f"{name} is {value}: give a whole number from 1")
+        lengths = ("side", "resolution", "dt", "max_speed", "communication_range", "sensor", "local_map", "truncation")
+        for name in lengths:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise MastError(f"{name} is {value}: give a positive number")
+        for name in ("sigma", "scale"):
+            low, high = getattr(self, name)
+            if not (math.isfinite(high) and 0 < low <= high):
+                raise MastError(f"{name} is drawn from {low:g}..{high:g}: give two positive numbers, the smaller first")
+        for name in ("side", "sensor", "local_map"):
+            self._whole(name)
+        if self.map_cells < self.pixels:
+            raise MastError(
+                f"local_map covers {self.map_cells} cells but is observed in {self.pixels} pixels: "
+                "give a larger local_map, a smaller resolution or fewer pixels"
+            )
+        if self.window is not None and not (abs(self.window[0]) < 90 and abs(self.window[1]) <= 180):
+            raise MastError(
+                f"window is {self.window[0]:g},{self.window[1]:g}: give latitude (-90..90), longitude (-180..180)"
+            )
+
+    def _whole(self, name: str) -> int:
+        """A length in cells; it must be a whole number of them."""
+        length, cells = getattr(self, name), round(getattr(self, name) / self.resolution)
+        if cells < 1 or not math.isclose(cells * self.resolution, length, rel_tol=1e-9):
+            raise MastError(f"{name} is {length:g} m: give a whole number of cells of {self.resolution:g} m")
+        return cells
+
+    @property
+    def cells(self) -> int:
+        """Cells along a side of the world."""
+        return self._whole("side")
+
+    @property
+    def sensor_cells(self) -> int:
+        """Cells along a side of what a robot senses."""
+        return self._whole("sensor")
+
+    @property
+    def map_cells(self) -> int:
+        """Cells along a side of a local map."""
+        return self._whole("local_map")
+
+    @property
+    def scenario(self) -> str:
+        """The density by the name that every task uses for how its environments differ."""
+        return self.density
+
+    @property
+    def observation_shape(self) -> tuple[int, int, int]:
+        """Density, boundary, and the neighbours' x and y."""
+        return (4, self.pixels, self.pixels)

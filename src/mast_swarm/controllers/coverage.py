@@ -1,0 +1,141 @@
+"""Controllers of the coverage task: every robot goes to the centroid of its Voronoi cell (Lloyd's rule), under the
+density and among the neighbours that it is told of.
+
+Clairvoyant knows all of the density; centralized CVT (C-CVT) what any robot has sensed; decentralized CVT (D-CVT) what
+the robot itself has sensed, in a cell bounded by the robots it hears and by its local map.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mast_swarm.controllers.registry import register
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.space import Graph
+from mast_swarm.space.voronoi import cell_middles, cell_moments, local_moments
+
+EMPTY_RULES = ("vertices", "area")
+_STORED, _STILL, _CLOSE = 6, 3, 1e-4  # positions remembered, how many may repeat, metres that count as none
+
+
+class State(Protocol):
+    @property
+    def positions(self) -> Tensor: ...  # [B, N, 2] metres
+    @property
+    def density(self) -> Tensor: ...  # [B, S, S]
+    @property
+    def sums(self) -> Tensor: ...  # its running row sums
+    @property
+    def seen(self) -> Tensor: ...  # [B, N, S, W] bits: what each robot has sensed
+    @property
+    def seen_by_any(self) -> Tensor: ...  # [B, S, W] bits
+
+
+class Sight(Protocol):
+    @property
+    def graph(self) -> Graph: ...  # who hears whom
+    @property
+    def resolution(self) -> float: ...  # metres a map cell
+    @property
+    def local_map(self) -> float: ...  # metres, side of a local map
+
+
+class _Cvt:
+    """What the three share: straight to the cell's centroid, as far as speed and time allow.
+
+    empty: where a robot goes whose cell has no known mass: the mean of its cell's vertices, or the centroid of the
+    cell's area. freeze: a robot that stands still stays there, see `_frozen`.
+    """
+
+    def __init__(self, *, dt: float, max_speed: float, empty: str = "vertices", freeze: bool = False) -> None:
+        for name, value in (("dt", dt), ("max_speed", max_speed)):
+            if not 0.0 < value < float("inf"):
+                raise MastError(f"{name} is {value}: expected a positive number")
+        if empty not in EMPTY_RULES:
+            raise unknown("rule for empty cells", empty, EMPTY_RULES)
+        self.dt, self.max_speed, self.empty, self.freeze = dt, max_speed, empty, freeze
+        self._past: list[Tensor] = []
+
+    def start(self) -> None:
+        self._past = []
+
+    def act(self, state: State, observation: Sight) -> Tensor:
+        positions = state.positions
+        way = (self.goals(state, observation) - positions.double()) / (self.dt * self.max_speed)
+        command = way / torch.linalg.vector_norm(way, dim=-1, keepdim=True).clamp(min=1.0)
+        if self.freeze:
+            command = torch.where(self._frozen(positions)[..., None], 0.0, command)
+        return command.to(positions.dtype)
+
+    def goals(self, state: State, observation: Sight) -> Tensor:
+        """Where each robot wants to be, [B, N, 2] float64 metres."""
+        moments = self._moments(state, observation)
+        mass = moments[..., :1]
+        low, high, graph = self._bounds(state, observation)
+        middles = cell_middles(state.positions, mass[..., 0] <= 0, low, high, graph, by_area=self.empty == "area")
+        return torch.where(mass > 0, moments[..., 1:3] / mass.clamp(min=1e-300), middles)
+
+    def _moments(self, state: State, observation: Sight) -> Tensor:
+        """Known mass of each robot's cell and its first moments, [B, N, 3 or more]."""
+        raise NotImplementedError
+
+    def _bounds(self, state: State, observation: Sight) -> tuple[Tensor, Tensor, Graph | None]:
+        """The box that cuts each robot's cell, [B, N, 2] metres twice, and whose bisectors do (None: everyone's)."""
+        side = state.density.shape[-1] * observation.resolution
+        return torch.zeros_like(state.positions), torch.full_like(state.positions, side), None
+
+    def _frozen(self, positions: Tensor) -> Tensor:
+        """[B, N] bool: the robots that stood still at 3 of their last 6 stored positions."""
+        self._past = [*self._past, positions][-_STORED:]
+        still = torch.zeros(positions.shape[:2], dtype=torch.int64, device=positions.device)
+        for before, after in zip(self._past, self._past[1:], strict=False):
+            still += torch.linalg.vector_norm(after - before, dim=-1) < _CLOSE
+        return still >= _STILL
+
+
+@register("clairvoyant", task="coverage")
+class Clairvoyant(_Cvt):
+    """The expert: knows every position and the true density."""
+
+    def _moments(self, state: State, observation: Sight) -> Tensor:
+        return cell_moments(state.positions, state.density, state.sums, observation.resolution)
+
+
+@register("c-cvt", task="coverage")
+class CentralizedCvt(_Cvt):
+    """C-CVT: knows every position, and of the density what any robot has sensed."""
+
+    def _moments(self, state: State, observation: Sight) -> Tensor:
+        return cell_moments(state.positions, state.density, state.sums, observation.resolution, state.seen_by_any)
+
+
+@register("d-cvt", task="coverage")
+class DecentralizedCvt(_Cvt):
+    """D-CVT: each robot knows those it hears, and of the density what it has sensed itself."""
+
+    def _moments(self, state: State, observation: Sight) -> Tensor:
+        size, corner = self._local(state, observation)
+        return local_moments(
+            state.positions,
+            state.density,
+            state.sums,
+            observation.resolution,
+            state.seen,
+            observation.graph,
+            corner,
+            size,
+        )
+
+    def _bounds(self, state: State, observation: Sight) -> tuple[Tensor, Tensor, Graph | None]:
+        low, high, _ = super()._bounds(state, observation)
+        size, corner = self._local(state, observation)
+        first, last = corner * observation.resolution, (corner + size) * observation.resolution
+        return torch.maximum(low, first), torch.minimum(high, last), observation.graph
+
+    def _local(self, state: State, observation: Sight) -> tuple[int, Tensor]:
+        """Cells along a side of a local map, and the first cell (x, y) of each robot's, [B, N, 2] int64."""
+        size = round(observation.local_map / observation.resolution)
+        return size, (state.positions / observation.resolution + 0.5).floor().long() - size // 2

@@ -1,0 +1,101 @@
+"""Cards: what a shipped policy is said to reach, and the runs that check it.
+
+A card is a Markdown file `card.md` beside the weights. It begins with its claims as TOML between two lines `+++`:
+each a table [[claims]] with the settings of an evaluation (as on the command line), a metric, an instant t in seconds,
+the mean that was measured with its ci95, and `short = true` where the run takes a minute and not an hour.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mast_swarm.errors import MastError
+from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.run import Progress, evaluate
+from mast_swarm.model.policy import ZOO, Policy
+from mast_swarm.world.config import NavigationConfig
+
+CARD_FILE = "card.md"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One number of a card, and how to measure it again."""
+
+    metric: str
+    t: float
+    """Seconds into the episode."""
+    mean: float
+    ci95: float
+    """Half the width of the interval that was measured."""
+    within: float
+    """How far below `mean` a new measurement may come."""
+    settings: dict[str, Any]
+    """Of the evaluation: scenario, agents, episodes, steps, delay, seed, ..."""
+    short: bool = False
+
+    def config(self, policy: str, out: Path, device: str) -> EvaluateConfig:
+        """The evaluation that this claim asks for."""
+        world_fields = {field.name for field in fields(NavigationConfig)}
+        world = {name: value for name, value in self.settings.items() if name in world_fields}
+        rest = {name: value for name, value in self.settings.items() if name not in world_fields}
+        return EvaluateConfig(world=NavigationConfig(**world), policy=(policy,), out=out, device=device, **rest)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a claim says and what was measured."""
+
+    policy: str
+    claim: Claim
+    measured: float
+
+    @property
+    def holds(self) -> bool:
+        return self.measured >= self.claim.mean - self.claim.within
+
+
+def read_claims(card: Path) -> list[Claim]:
+    """The claims at the head of a card."""
+    try:
+        text = card.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MastError(f"cannot read the card {card}: {error.strerror}") from None
+    parts = text.split("+++\n", 2)
+    if len(parts) < 3 or parts[0].strip():
+        raise MastError(f"{card} does not begin with its claims: expected TOML between two lines +++")
+    try:
+        return [Claim(**claim) for claim in tomllib.loads(parts[1])["claims"]]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise MastError(f"{card}: its claims cannot be read: {error}") from None
+
+
+def verify(
+    names: list[str],
+    *,
+    full: bool = False,
+    device: str = "auto",
+    progress: Callable[[str], Progress] = lambda title: lambda policy, done, total: None,
+) -> Iterator[Verdict]:
+    """Run the short claims of each policy's card again, or all of them; a verdict each."""
+    for name in names:
+        claims = read_claims(ZOO / name / CARD_FILE)
+        task = Policy.load(name).config.task
+        for number, claim in enumerate(claims):
+            if not (claim.short or full):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                config = claim.config(name, Path(folder) / "run", device)
+                _, summary = evaluate(task, config, progress(f"{name} claim {number + 1}"))
+            found = [row["mean"] for row in summary["rows"] if row["metric"] == claim.metric and row["t"] == claim.t]
+            if not found:
+                raise MastError(
+                    f"card of {name}: no {claim.metric} at t = {claim.t} s in that run; a card can state "
+                    "multiples of 50 s and the end"
+                )
+            yield Verdict(name, claim, found[0])

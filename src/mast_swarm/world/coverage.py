@@ -1,0 +1,245 @@
+"""Coverage control: N robots spread over an importance density that they discover as they go (SPEC 5).
+
+Symbols: B environments, N robots, S map cells a side, W words of 64 cells, P pixels of an observed map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mast_swarm.errors import MastError
+from mast_swarm.space import radius_graph
+from mast_swarm.space.maps import crops, squares, words
+from mast_swarm.space.voronoi import cell_moments, row_sums
+from mast_swarm.world.base import Observation, checked_command, limited, task
+from mast_swarm.world.config import CoverageConfig
+from mast_swarm.world.density import normalised, sample
+
+_CHUNK = 1 << 27  # map cells that observe() crops at a time on CUDA
+
+
+@dataclass(frozen=True)
+class CoverageState:
+    """All there is to know about B environments at one instant. Maps are indexed [y, x]."""
+
+    positions: Tensor  # [B, N, 2] m, inside 0..side
+    velocity: Tensor  # [B, N, 2] last command, in units of u_max
+    density: Tensor  # [B, S, S] float32, what matters where; maximum 1
+    sums: Tensor  # [B, S, ceil(S / 8) + 1, 3] float64, the density's running row sums (space.voronoi)
+    seen: Tensor  # [B, N, S, W] int64, a bit a cell: what each robot has sensed
+    seen_by_any: Tensor  # [B, S, W] int64, what any robot has sensed
+    start_cost: Tensor  # [B] float64, J(0), m^2
+    cost: Tensor  # [B] float64, J(t) / J(0)
+    cost_sum: Tensor  # [B] float64, of the cost over all instants up to now
+    step: Tensor  # [B] int64, control periods since the start
+
+
+@dataclass(frozen=True)
+class CoverageObservation(Observation):
+    """features: [B, N, 4, P, P]. Adds the scales that a controller needs to read the state's maps."""
+
+    resolution: float  # m, side of a map cell
+    local_map: float  # m, side of the square around each robot that its local map covers
+
+
+@task
+class Coverage:
+    """The world of the coverage task, for any number of environments, on CPU or CUDA."""
+
+    task: ClassVar[str] = "coverage"
+    Config: ClassVar[type] = CoverageConfig
+
+    def __init__(self, config: CoverageConfig | None = None, device: torch.device | str = "cpu") -> None:
+        self.config = config or CoverageConfig()
+        self.device = torch.device(device)
+        self._filter = resize_filter(self.config.map_cells, self.config.pixels).to(self.device)  # [K, P]
+        # Running sums over cells: the share of each pixel's weight that lies before cell k, [K + 1, P].
+        self._share = torch.nn.functional.pad(self._filter.double().cumsum(0), (0, 0, 1, 0)).float()
+
+    def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> CoverageState:
+        """Start states, robots uniform in the world. `scenarios` names a density a seed where they differ."""
+        names = [self.config.density] * len(seeds) if scenarios is None else list(scenarios)
+        if len(names) != len(seeds):
+            raise MastError(f"{len(names)} scenarios for {len(seeds)} seeds: give one a seed")
+        for seed in seeds:
+            if seed < 0:
+                raise MastError(f"seed is {seed}: give a whole number, 0 or more")
+        maps = np.stack([sample(name, self.config, seed) for name, seed in zip(names, seeds, strict=True)])
+        shape = (self.config.agents, 2)
+        robots = [np.random.default_rng([seed, 0]).uniform(0, self.config.side, shape) for seed in seeds]
+        return self._start(torch.from_numpy(np.stack(robots)).float(), torch.from_numpy(maps))
+
+    def state(self, positions: Tensor, density: Tensor) -> CoverageState:
+        """A start state from positions [B, N, 2] in metres and densities [B, S, S] indexed [y, x], of any maximum.
+
+        Positions in float64 stay so.
+        """
+        cells, side = self.config.cells, self.config.side
+        if positions.ndim != 3 or positions.shape[-1] != 2 or positions.shape[1] == 0:
+            raise MastError(f"positions have shape {list(positions.shape)}: expected [environments, robots, 2]")
+        expected = [len(positions), cells, cells]
+        if list(density.shape) != expected:
+            raise MastError(
+                f"density has shape {list(density.shape)}: expected {expected} (environments, cells, cells)"
+            )
+        outside = ~((positions >= 0) & (positions <= side)).all(-1)  # NaN counts as outside
+        if bool(outside.any()):
+            environment, robot = torch.nonzero(outside)[0].tolist()
+            raise MastError(
+                f"robot {robot} of environment {environment} starts at {positions[environment, robot].tolist()}: "
+                f"expected metres inside the world, 0..{side:g}"
+            )
+        for environment, rows in enumerate(positions.cpu().numpy()):
+            _, first, count = np.unique(rows, axis=0, return_index=True, return_counts=True)
+            if (count > 1).any():
+                robot = int(first[count > 1].min())
+                raise MastError(
+                    f"{int(count.max())} robots of environment {environment} start on one spot, "
+                    f"{rows[robot].tolist()}: give each its own"
+                )
+        maps = [normalised(rows, f"the density of environment {e}") for e, rows in enumerate(density.cpu().numpy())]
+        if positions.dtype != torch.float64:
+            positions = positions.float()
+        return self._start(positions, torch.from_numpy(np.stack(maps)))
+
+    def _start(self, positions: Tensor, density: Tensor) -> CoverageState:
+        positions, density = positions.to(self.device), density.to(self.device)
+        batch, n, cells = *positions.shape[:2], self.config.cells
+        sums = row_sums(density)
+        cost = self._cost(positions, density, sums)
+        blank = torch.zeros((batch, n, cells, words(cells)), dtype=torch.int64, device=self.device)
+        seen, seen_by_any = self._sense(positions, blank, torch.zeros_like(blank[:, 0]))
+        return CoverageState(
+            positions=positions,
+            velocity=torch.zeros_like(positions),
+            density=density,
+            sums=sums,
+            seen=seen,
+            seen_by_any=seen_by_any,
+            start_cost=cost,
+            cost=torch.ones_like(cost),
+            cost_sum=torch.ones_like(cost),
+            step=torch.zeros(batch, dtype=torch.int64, device=self.device),
+        )
+
+    def observe(self, state: CoverageState) -> CoverageObservation:
+        """What each robot senses, P x P pixels each: its local map, the world's boundary, its neighbours' x and y."""
+        corner = self._corner(state.positions, self.config.map_cells)
+        maps = [self._density_map(state, corner), self._boundary_map(corner)]
+        return CoverageObservation(
+            features=torch.cat([torch.stack(maps, 2), self._neighbour_maps(state.positions)], 2),
+            positions=state.positions,
+            graph=radius_graph(state.positions, self.config.communication_range),
+            resolution=self.config.resolution,
+            local_map=self.config.local_map,
+        )
+
+    def step(self, state: CoverageState, command: Tensor) -> CoverageState:
+        """First-order motion, p <- p + u dt (Eq. 4), kept inside the world; then robots sense where they are."""
+        command = limited(checked_command(command, tuple(state.positions.shape)))
+        moved = state.positions + command * (self.config.max_speed * self.config.dt)
+        positions = moved.clamp(0.0, self.config.side)
+        seen, seen_by_any = self._sense(positions, state.seen, state.seen_by_any)
+        cost = self._cost(positions, state.density, state.sums) / state.start_cost
+        return replace(
+            state,
+            positions=positions,
+            velocity=command,
+            seen=seen,
+            seen_by_any=seen_by_any,
+            cost=cost,
+            cost_sum=state.cost_sum + cost,
+            step=state.step + 1,
+        )
+
+    def metrics(self, state: CoverageState) -> dict[str, Tensor]:
+        """cost: J(t) / J(0); cost_time_average: its mean over the instants 0..t."""
+        return {"cost": state.cost, "cost_time_average": state.cost_sum / (state.step + 1)}
+
+    def _cost(self, positions: Tensor, density: Tensor, sums: Tensor) -> Tensor:
+        """J = sum over cells of density times squared distance to the nearest robot, [B] float64, m^2."""
+        return cell_moments(positions, density, sums, self.config.resolution)[..., 3].sum(-1)
+
+    def _corner(self, positions: Tensor, size: int) -> Tensor:
+        """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""
+        return (positions / self.config.resolution + 0.5).floor().long() - size // 2
+
+    def _sense(self, positions: Tensor, seen: Tensor, seen_by_any: Tensor) -> tuple[Tensor, Tensor]:
+        """What has been seen once every robot has looked around; the given bits stay as they are."""
+        size, cells = self.config.sensor_cells, self.config.cells
+        corner = self._corner(positions, size)
+        if not positions.is_cuda:
+            from mast_swarm.world import _coverage_cpu as cpu
+
+            seen, seen_by_any = seen.clone(), seen_by_any.clone()
+            cpu.mark(corner.numpy(), size, cells, seen.numpy(), seen_by_any.numpy())
+            return seen, seen_by_any
+        columns, rows = squares(corner, size, cells)
+        seen = torch.where(rows[..., None], seen | columns[:, :, None], seen)
+        for robot in range(seen.shape[1]):
+            seen_by_any = seen_by_any | torch.where(rows[:, robot, :, None], columns[:, robot, None], 0)
+        return seen, seen_by_any
+
+    def _density_map(self, state: CoverageState, corner: Tensor) -> Tensor:
+        """The local maps of what each robot has seen itself, resized, [B, N, P, P]."""
+        size, pixels = self.config.map_cells, self.config.pixels
+        batch, n = corner.shape[:2]
+        if not corner.is_cuda:
+            from mast_swarm.world import _coverage_cpu as cpu
+
+            first, taps = _banded(self._filter)
+            out = torch.empty((batch, n, pixels, pixels))
+            cpu.shrink(state.density.numpy(), state.seen.numpy(), corner.numpy(), first, taps, out.numpy())
+            return out
+        step = max(1, _CHUNK // (n * size * size))
+        parts = [
+            torch.einsum(
+                "bnyx,yp,xq->bnpq",
+                crops(state.density[b : b + step], state.seen[b : b + step], corner[b : b + step], size),
+                self._filter,
+                self._filter,
+            )
+            for b in range(0, batch, step)
+        ]
+        return torch.cat(parts)
+
+    def _boundary_map(self, corner: Tensor) -> Tensor:
+        """1 outside the world, resized, [B, N, P, P]: the filter is separable and so is the world's inside."""
+        size, cells = self.config.map_cells, self.config.cells
+        begin, end = (-corner).clamp(0, size), (cells - corner).clamp(0, size)
+        inside = self._share[end] - self._share[begin]  # [B, N, 2, P]
+        return (1.0 - inside[..., 1, :, None] * inside[..., 0, None, :]).clamp_min(0.0)
+
+    def _neighbour_maps(self, positions: Tensor) -> Tensor:
+        """At each neighbour's pixel its relative x, and y, in units of R_c, adding up: [B, N, 2, P, P]."""
+        reach, pixels = self.config.communication_range, self.config.pixels
+        batch, n, _ = positions.shape
+        relative = (positions[:, None] - positions[:, :, None]) / reach  # [b, i, j]: j as i sees it
+        near = (relative.square().sum(-1) < 1.0) & ~torch.eye(n, dtype=torch.bool, device=positions.device)
+        pixel = ((relative + 1.0) * (pixels / 2)).floor().long().clamp(0, pixels - 1)
+        flat = (pixel[..., 1] * pixels + pixel[..., 0])[:, :, None].expand(-1, -1, 2, -1)
+        values = torch.where(near[..., None], relative, 0.0).float().transpose(2, 3)  # [B, N, 2, N]
+        out = torch.zeros((batch, n, 2, pixels * pixels), device=positions.device)
+        return out.scatter_add_(3, flat, values).view(batch, n, 2, pixels, pixels)
+
+
+def resize_filter(size: int, pixels: int) -> Tensor:
+    """Weights [size, pixels] of an antialiased bilinear resize along one side, by resizing an identity."""
+    lines = torch.eye(size)[None, None]
+    resized = torch.nn.functional.interpolate(lines, (size, pixels), mode="bilinear", antialias=True)
+    return resized[0, 0]
+
+
+def _banded(weights: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """A filter [K, P] as the first pixel of each cell [K] and its few weights from there on [K, T]."""
+    dense = weights.numpy()
+    used = dense != 0
+    reach = int((used.shape[1] - used[:, ::-1].argmax(1) - used.argmax(1)).max())
+    first = np.minimum(used.argmax(1), dense.shape[1] - reach)
+    return first, np.take_along_axis(dense, first[:, None] + np.arange(reach), axis=1)

@@ -1,0 +1,146 @@
+"""Importance densities: Gaussian features, features at given points, rasters (SPEC 5). All are [S, S] float32 indexed
+[y, x], y up, with maximum 1; cell (y, x) has its centre at ((x + 0.5), (y + 0.5)) * resolution.
+
+A density is one function: (seed, config, argument) -> [S, S]. It comes from its seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from scipy.special import ndtr
+
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.world.config import CoverageConfig
+from mast_swarm.world.points import read_points
+
+Sampler = Callable[[int, CoverageConfig, str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Density:
+    """A registered density: `name`, or `name:ARGUMENT` where `usage` shows one."""
+
+    name: str
+    usage: str
+    summary: str
+    sampler: Sampler
+
+
+_DENSITIES: dict[str, Density] = {}
+
+
+def density(name: str, usage: str | None = None) -> Callable[[Sampler], Sampler]:
+    """Decorator: registers a density; the first line of the function's docstring is its summary."""
+
+    def register(sampler: Sampler) -> Sampler:
+        summary = (sampler.__doc__ or "").strip().split("\n")[0]
+        _DENSITIES[name] = Density(name, usage or name, summary, sampler)
+        return sampler
+
+    return register
+
+
+def densities() -> list[Density]:
+    """All registered densities, by name."""
+    return [_DENSITIES[name] for name in sorted(_DENSITIES)]
+
+
+def sample(name: str, config: CoverageConfig, seed: int) -> np.ndarray:
+    """The density [S, S] of one environment, from the seed alone: 'gaussians', 'points:city.geojson', ..."""
+    head, _, argument = name.partition(":")
+    found = _DENSITIES.get(head)
+    if found is None or (argument != "") != (found.usage != head):
+        raise unknown("density", name, [d.usage for d in densities()])
+    return found.sampler(seed, config, argument)
+
+
+@density("gaussians")
+def gaussians(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
+    """Gaussian features, uniform in the world."""
+    rng = _chance(seed)
+    means = rng.uniform(0, config.side, (config.features, 2))
+    return _features(rng, means, config)
+
+
+@density("points", usage="points:FILE")
+def points(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
+    """A Gaussian feature at every point of a file: CSV, GeoJSON or Overpass JSON."""
+    return _features(_chance(seed), read_points(argument, config.side, config.window), config)
+
+
+@density("raster", usage="raster:FILE")
+def raster(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
+    """A picture (PNG, north up) or an array (NPY, [y, x]) with one pixel a cell."""
+    path = Path(argument)
+    return _read_raster(argument, path.stat().st_mtime_ns if path.exists() else 0, config.cells)
+
+
+def _chance(seed: int) -> np.random.Generator:
+    """Numbers for the density, apart from those that place the robots: both keep still when the other changes."""
+    return np.random.default_rng([seed, 1])
+
+
+def _features(rng: np.random.Generator, means: np.ndarray, config: CoverageConfig) -> np.ndarray:
+    sigma = rng.uniform(*config.sigma, len(means))
+    scale = rng.uniform(*config.scale, len(means))
+    return normalised(gaussian_sum(means, sigma, scale, config), "the sum of the features")
+
+
+def gaussian_sum(means: np.ndarray, sigma: np.ndarray, scale: np.ndarray, config: CoverageConfig) -> np.ndarray:
+    """Features add up: [S, S] float64, not normalised. means [F, 2] metres, sigma [F] metres, scale [F]: their mass.
+
+    Each is a circular normal density integrated over every cell whose centre is nearer than truncation * sigma.
+    """
+    cells, step = config.cells, config.resolution
+    total = np.zeros((cells, cells))
+    for mean, width, mass in zip(means, sigma, scale, strict=True):
+        reach = config.truncation * width
+        first = np.clip(np.floor((mean - reach) / step).astype(int), 0, cells)
+        last = np.clip(np.ceil((mean + reach) / step).astype(int) + 1, 0, cells)
+        spans = [np.arange(a, b + 1) * step - m for a, b, m in zip(first, last, mean, strict=True)]
+        x, y = (span[:-1] + step / 2 for span in spans)
+        fx, fy = (np.diff(ndtr(span / width)) for span in spans)
+        inside = y[:, None] ** 2 + x**2 < reach**2
+        total[first[1] : last[1], first[0] : last[0]] += mass * np.where(inside, fy[:, None] * fx, 0.0)
+    return total
+
+
+def normalised(values: np.ndarray, origin: str) -> np.ndarray:
+    """A density divided by its maximum, float32. `origin` is what an error calls it."""
+    if not np.isfinite(values).all():
+        raise MastError(f"{origin} has {int((~np.isfinite(values)).sum())} cells that are not finite numbers")
+    if (values < 0).any():
+        raise MastError(f"{origin} has negative cells (least {values.min():g}): a density is 0 or more")
+    if not values.max() > 0:
+        raise MastError(f"{origin} is zero everywhere: nothing would be worth covering")
+    return (values / values.max()).astype(np.float32)
+
+
+@lru_cache(maxsize=4)
+def _read_raster(path: str, modified: int, cells: int) -> np.ndarray:
+    try:
+        if path.lower().endswith(".npy"):
+            values = np.load(path, allow_pickle=False)
+        else:
+            from PIL import Image
+
+            with Image.open(path) as picture:
+                # Row 0 of a picture is its top; row 0 of a density is at y = 0.
+                values = np.asarray(picture if picture.mode.startswith("I") else picture.convert("L"))[::-1]
+    except (OSError, ValueError) as error:
+        raise MastError(f"cannot read a density from {path}: {error}") from None
+    if values.shape != (cells, cells):
+        raise MastError(
+            f"{path} has shape {list(values.shape)}, expected {[cells, cells]}: one number a cell; set --side and "
+            "--resolution to fit it"
+        )
+    if not (np.issubdtype(values.dtype, np.number) or values.dtype == bool) or np.iscomplexobj(values):
+        raise MastError(f"{path} holds {values.dtype}, expected real numbers")
+    found = normalised(values.astype(np.float64), path)
+    found.flags.writeable = False  # it is shared by every environment that asks for this file
+    return found

@@ -1,0 +1,160 @@
+"""Points of interest from files: CSV (x,y in metres, or latitude,longitude), GeoJSON points, Overpass JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mast_swarm.errors import MastError
+
+EARTH = 6_371_008.8  # mean radius, m
+_GLOBE = ("CRS84", "EPSG::4326", "EPSG:4326", "WGS84")
+_METRES = {("x", "y")}
+_DEGREES = {("latitude", "longitude"), ("lat", "lon"), ("lat", "lng")}
+
+
+def read_points(path: str, side: float, window: tuple[float, float] | None) -> np.ndarray:
+    """Points [P, 2] in metres inside the square 0..side.
+
+    Points on the globe are laid out around the window's middle (latitude, longitude), north up; those beyond the
+    window are left out. Without a window the middle of the points is taken, and all of them must fit; points given in
+    metres must all fit too.
+    """
+    file = Path(path)
+    points, globe = _read(path, file.stat().st_mtime_ns if file.exists() else 0)
+    if not globe and window is not None:
+        raise MastError(f"{path} has x,y in metres: leave out --window, which is for latitude and longitude")
+    if globe:
+        middle = window or tuple((points.min(axis=0) + points.max(axis=0)) / 2)
+        points = _to_metres(points, middle) + side / 2
+    inside = ((points >= 0) & (points <= side)).all(axis=1)
+    if not inside.any():
+        raise MastError(f"{path}: none of its {len(points)} points lies in the {side:g} m window{_about(window)}")
+    if window is None and not inside.all():
+        spread = np.ptp(points, axis=0)
+        raise MastError(
+            f"{path}: {int((~inside).sum())} of {len(points)} points lie outside the {side:g} m window; they spread over "
+            f"{spread[0]:.0f} x {spread[1]:.0f} m: give a larger --side"
+            + (" or the middle of the window with --window LAT,LON" if globe else " or points within 0..side")
+        )
+    return points[inside]
+
+
+def _about(window: tuple[float, float] | None) -> str:
+    return "" if window is None else f" around latitude {window[0]:g}, longitude {window[1]:g}"
+
+
+def _to_metres(degrees: np.ndarray, middle: tuple[float, ...]) -> np.ndarray:
+    """Latitude, longitude [P, 2] -> x, y [P, 2] in metres from the middle; exact to 1e-3 over a city."""
+    offset = np.radians(degrees - np.array(middle))
+    offset[:, 1] = (offset[:, 1] + math.pi) % (2 * math.pi) - math.pi  # the short way round
+    return EARTH * np.stack([offset[:, 1] * math.cos(math.radians(middle[0])), offset[:, 0]], axis=1)
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, modified: int) -> tuple[np.ndarray, bool]:
+    """Points as they stand in the file and whether they are on the globe; read again only when the file changes."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MastError(f"cannot read points from {path}: {error}") from None
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise MastError(f"{path} is not valid JSON: {error}") from None
+        points, globe = _from_json(path, content), True
+    else:
+        points, globe = _from_csv(path, text)
+    if not len(points):
+        raise MastError(f"{path} has no points: expected at least 1")
+    if not np.isfinite(points).all():
+        row = int(np.nonzero(~np.isfinite(points).all(axis=1))[0][0])
+        raise MastError(f"{path}: point {row + 1} is {points[row].tolist()}, expected finite numbers")
+    if globe and ((np.abs(points[:, 0]) > 90) | (np.abs(points[:, 1]) > 180)).any():
+        row = int(np.nonzero((np.abs(points[:, 0]) > 90) | (np.abs(points[:, 1]) > 180))[0][0])
+        raise MastError(
+            f"{path}: point {row + 1} has latitude {points[row, 0]:g}, longitude {points[row, 1]:g}, which is not on "
+            "the globe: it seems to be in another coordinate system; convert it to WGS 84 (EPSG:4326) degrees"
+        )
+    return points, globe
+
+
+def _from_csv(path: str, text: str) -> tuple[np.ndarray, bool]:
+    rows = list(csv.reader(text.splitlines()))
+    header = tuple(cell.strip().lower() for cell in rows[0]) if rows else ()
+    pair = next((p for p in _METRES | _DEGREES if set(p) <= set(header)), None)
+    if pair is None:
+        raise MastError(f"{path} line 1: expected a header with x,y (metres) or latitude,longitude")
+    columns = [header.index(name) for name in pair]
+    points = []
+    for number, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        try:
+            points.append([float(row[column]) for column in columns])
+        except (ValueError, IndexError):
+            raise MastError(f"{path} line {number}: '{','.join(row)}' has no two numbers {','.join(pair)}") from None
+    return np.array(points, dtype=np.float64).reshape(-1, 2), pair in _DEGREES
+
+
+def _from_json(path: str, content: Any) -> np.ndarray:
+    """Latitude and longitude [P, 2] of GeoJSON points or of Overpass nodes."""
+    if isinstance(content, dict) and isinstance(content.get("elements"), list):
+        return _from_overpass(path, content["elements"])
+    kind = content.get("type") if isinstance(content, dict) else None
+    if kind not in ("FeatureCollection", "Feature", "Point", "MultiPoint", "GeometryCollection"):
+        raise MastError(
+            f"{path}: found {'type ' + repr(kind) if kind else 'neither a type nor elements'}, expected GeoJSON points "
+            "or the JSON of an Overpass query"
+        )
+    name = str(((content.get("crs") or {}).get("properties") or {}).get("name", "CRS84"))
+    if not name.upper().endswith(_GLOBE):
+        raise MastError(f"{path} is in the coordinate system {name}: convert it to WGS 84 (EPSG:4326) degrees")
+    points: list[list[float]] = []
+    _collect(path, content, points)
+    return np.array(points, dtype=np.float64).reshape(-1, 2)
+
+
+def _collect(path: str, item: Any, points: list[list[float]]) -> None:
+    """Appends latitude, longitude of every point in a GeoJSON object."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    if kind == "FeatureCollection":
+        for feature in item.get("features") or []:
+            _collect(path, feature, points)
+    elif kind == "Feature":
+        _collect(path, item.get("geometry"), points)
+    elif kind == "GeometryCollection":
+        for geometry in item.get("geometries") or []:
+            _collect(path, geometry, points)
+    elif kind in ("Point", "MultiPoint"):
+        coordinates = item.get("coordinates")
+        for position in [coordinates] if kind == "Point" else coordinates or []:
+            try:
+                longitude, latitude = (float(number) for number in position[:2])
+            except (TypeError, ValueError):
+                raise MastError(
+                    f"{path}: a point's coordinates are {position}, expected [longitude, latitude]"
+                ) from None
+            points.append([latitude, longitude])
+    else:
+        raise MastError(f"{path} has geometry of type {kind}: expected points only (Point or MultiPoint)")
+
+
+def _from_overpass(path: str, elements: list[Any]) -> np.ndarray:
+    """Nodes, and the centres of ways and relations where the query asked for them (out center)."""
+    points = []
+    for element in elements:
+        place = element.get("center", element) if isinstance(element, dict) else {}
+        try:
+            points.append([float(place["lat"]), float(place["lon"])])
+        except (KeyError, TypeError, ValueError):
+            kind = element.get("type") if isinstance(element, dict) else element
+            raise MastError(f"{path} has an element of type {kind} without lat and lon: query nodes only") from None
+    return np.array(points, dtype=np.float64).reshape(-1, 2)
