@@ -239,7 +239,8 @@ def test_unknown_words_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
         (["evaluate"], "needs a task: mast evaluate navigation"),
         (["train", "navigation", "--recipe", "bset"], "unknown recipe 'bset': did you mean best"),
         (["train", "navigation", "--recipe=bset"], "unknown recipe 'bset': did you mean best"),
-        (["train", "--resume", "runs/x", "--lr", "1"], "goes on with the run's own settings"),
+        (["train", "--resume", "runs/x", "--lr", "1"], "no run in runs/x: nothing to resume"),
+        (["train", "navigation", "--config", "runs/x.toml"], "cannot read runs/x.toml"),
     ):
         assert mast(*args) == 2
         assert message in one_line(capsys)

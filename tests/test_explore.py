@@ -32,9 +32,7 @@ def test_headings_drift_without_a_jump_and_forget():
 
 
 @settings(deadline=None, max_examples=50)
-@given(
-    angle=st.floats(0, 2 * math.pi), away=st.floats(1, 2000), to=st.floats(0, 2 * math.pi), reach=st.floats(50, 500)
-)
+@given(angle=st.floats(0, 2 * math.pi), away=st.floats(1, 2000), to=st.floats(0, 2 * math.pi), reach=st.floats(50, 500))
 def test_the_leash_holds_beyond_its_reach_and_not_within_half(angle, away, to, reach):
     way = torch.tensor([math.cos(angle), math.sin(angle)])
     mark = away * torch.tensor([math.cos(to), math.sin(to)])

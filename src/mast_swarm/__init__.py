@@ -18,7 +18,7 @@ from mast_swarm.errors import MastError
 if TYPE_CHECKING:
     from mast_swarm.comms.config import Channel
     from mast_swarm.comms.decentral import DecentralPolicy
-    from mast_swarm.evaluate.actors import load_policy
+    from mast_swarm.evaluate.actors import load
     from mast_swarm.evaluate.recording import Recording
     from mast_swarm.evaluate.rollout import rollout
     from mast_swarm.model.config import PolicyConfig
@@ -42,7 +42,7 @@ __all__ = [
     "Policy",
     "PolicyConfig",
     "Recording",
-    "load_policy",
+    "load",
     "rollout",
     "write_replay",
 ]
@@ -55,7 +55,7 @@ _HOMES = {
     "Policy": "model.policy",
     "PolicyConfig": "model.config",
     "Recording": "evaluate.recording",
-    "load_policy": "evaluate.actors",
+    "load": "evaluate.actors",
     "rollout": "evaluate.rollout",
     "write_replay": "view.replay",
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import tyro
 
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.train.config import RECIPES, TrainConfig, recipe
+from mast_swarm.train.config import RECIPES, TrainConfig, from_run, from_toml, recipe
 
 if TYPE_CHECKING:
     from mast_swarm.evaluate.config import EvaluateConfig
@@ -245,13 +245,15 @@ class TrainCommand:
     """What to learn."""
     recipe: str = "best"
     """Where the settings start: best, paper or tiny."""
+    config: Path | None = None
+    """A TOML file of settings that differ from the recipe, those of [world] and [policy] in tables of these names."""
     out: Path | None = None
     """Folder of the run; unset: a new one under runs/."""
     resume: Path | None = None
     """Go on with the run in this folder."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = 300.0
     """Least time between two checkpoints."""
     keep_replay: bool = True
     """Keep the replay in checkpoints (about 7.4 kB a sample of 100 robots); without it resuming is not exact."""
@@ -261,16 +263,17 @@ class TrainCommand:
 def train_verb(args: list[str]) -> None:
     resuming = _option(args, "--resume") is not None and args[0].startswith("-")
     task, rest = (TASKS[0], args) if resuming else _task(args, "train")
-    chosen = recipe(_option(rest, "--recipe") or "best")
+    stopped, settings = _option(rest, "--resume"), _option(rest, "--config")
+    chosen = recipe(_option(rest, "--recipe") or "best") if stopped is None else from_run(Path(stopped))
+    if settings is not None:
+        chosen = from_toml(Path(settings), chosen)
     command = _parse(TrainCommand, rest, f"mast train {task}", TrainCommand(train=chosen))
     if command.resume is not None and command.out is not None:
         raise MastError("--resume names the folder already: leave --out away")
-    if resuming and command.train != recipe("best"):
-        raise MastError("--resume goes on with the run's own settings: leave those of training away")
     from mast_swarm.train.run import train
 
     folder = train(
-        None if resuming else command.train,
+        command.train,
         command.resume or command.out,
         resume=command.resume is not None,
         device=command.device,
@@ -317,7 +320,7 @@ class VerifyConfig:
     """Run the evaluations that the cards of shipped policies state, and fail if a number does not hold."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Policies, as navigation/mast-m; none: all that are shipped."""
+    """Policies, as navigation/mast-m, or folders with a card; none: all that are shipped."""
     full: bool = False
     """Every claim of a card, not only the short ones: for a GPU, or a long evening."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -330,9 +333,6 @@ def verify_verb(args: list[str]) -> None:
     from mast_swarm.evaluate.cards import verify
     from mast_swarm.model.policy import zoo_names
 
-    for name in config.names:
-        if name not in zoo_names():
-            raise unknown("shipped policy", name, zoo_names())
     failed = 0
     with _bars() as tick:
         for verdict in verify(list(config.names or zoo_names()), full=config.full, device=config.device, progress=tick):

@@ -92,7 +92,7 @@ def test_teams_of_one_and_two(policy: str, agents: int, policy_folder: Path) -> 
 class Lost:
     """A controller whose commands are no numbers."""
 
-    def start(self) -> None: ...
+    def start(self, seeds: object = ()) -> None: ...
 
     def act(self, state: object, observation: object) -> torch.Tensor:
         return torch.full((1, 16, 2), torch.nan)

@@ -1,15 +1,18 @@
 """Attention over lists: each query attends to its own short list of keys, wherever they are stored.
 
 The meaning is that of `model.attention.attend`; what differs is that queries of many views share one store of
-keys and values. On the CPU a compiled loop reads them in place; elsewhere they are gathered and padded.
+keys and values. On the CPU a compiled loop reads them in place, and on a GPU a kernel where there is Triton; elsewhere
+they are gathered and padded.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
@@ -19,6 +22,10 @@ from torch import Tensor
 
 from mast_swarm.model.attention import attend
 from mast_swarm.model.encoding import Rotation, rotate
+
+kernels: Any = None
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.comms import kernels
 
 _MOST_THREADS = numba.get_num_threads()
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
@@ -40,6 +47,8 @@ def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) 
     """
     if q.device.type == "cpu":
         return _attend_in_place(q, asks, kv, lists, heads)
+    if kernels is not None and kernels.takes(q.shape[1], heads):
+        return kernels.attend_lists(q, asks, kv, lists.rows, lists.start, lists.count, heads)
     return _attend_gathered(q, asks, kv, lists, heads)
 
 

@@ -7,6 +7,7 @@ the robot itself has sensed, in a cell bounded by the robots it hears and by its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -18,7 +19,9 @@ from mast_swarm.space import Graph
 from mast_swarm.space.voronoi import cell_middles, cell_moments, local_moments
 
 EMPTY_RULES = ("vertices", "area")
-_STORED, _STILL, _CLOSE = 6, 3, 1e-4  # positions remembered, how many may repeat, metres that count as none
+# The freeze rule: positions looked back on, how often one may repeat, metres that count as none, and how many
+# instants are stored without a gap.
+_STORED, _REPEATED, _CLOSE, _ALL_STORED = 6, 3, 1e-4, 20
 
 
 class State(Protocol):
@@ -47,7 +50,8 @@ class _Cvt:
     """What the three share: straight to the cell's centroid, as far as speed and time allow.
 
     empty: where a robot goes whose cell has no known mass: the mean of its cell's vertices, or the centroid of the
-    cell's area. freeze: a robot that stands still stays there, see `_frozen`.
+    cell's area. freeze: a robot that keeps returning to one spot stays there, see `_frozen`; the one
+    thing kept from step to step.
     """
 
     def __init__(self, *, dt: float, max_speed: float, empty: str = "vertices", freeze: bool = False) -> None:
@@ -57,10 +61,11 @@ class _Cvt:
         if empty not in EMPTY_RULES:
             raise unknown("rule for empty cells", empty, EMPTY_RULES)
         self.dt, self.max_speed, self.empty, self.freeze = dt, max_speed, empty, freeze
-        self._past: list[Tensor] = []
+        self._stored: list[Tensor] = []
+        self._instant = 0
 
-    def start(self) -> None:
-        self._past = []
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        self._stored, self._instant = [], 0
 
     def act(self, state: State, observation: Sight) -> Tensor:
         positions = state.positions
@@ -88,12 +93,17 @@ class _Cvt:
         return torch.zeros_like(state.positions), torch.full_like(state.positions, side), None
 
     def _frozen(self, positions: Tensor) -> Tensor:
-        """[B, N] bool: the robots that stood still at 3 of their last 6 stored positions."""
-        self._past = [*self._past, positions][-_STORED:]
-        still = torch.zeros(positions.shape[:2], dtype=torch.int64, device=positions.device)
-        for before, after in zip(self._past, self._past[1:], strict=False):
-            still += torch.linalg.vector_norm(after - before, dim=-1) < _CLOSE
-        return still >= _STILL
+        """[B, N] bool: the robots whose last stored position is among their last 6 stored ones 3 times.
+
+        Stored are the first 20 positions and from then on every second one; the oldest never counts. That is how the
+        reference does it.
+        """
+        if self._instant < _ALL_STORED or self._instant % 2:
+            self._stored = [*self._stored, positions][-_STORED - 1 :]
+        self._instant += 1
+        counted = torch.stack(self._stored)[1:]  # [stored, B, N, 2]
+        near = torch.linalg.vector_norm(counted - self._stored[-1], dim=-1) < _CLOSE
+        return near.sum(0) >= _REPEATED
 
 
 @register("clairvoyant", task="coverage")

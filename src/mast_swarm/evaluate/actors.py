@@ -106,7 +106,7 @@ def make_actor(
         controller = controllers.find(policy, task=world.task)
         if controller is not None:
             return Controlled(controller(dt=config.dt, max_speed=config.max_speed))
-        policy, name = load_policy(policy, world.task), f"policy '{policy}'"
+        policy, name = load(policy, world.task), f"policy '{policy}'"
     else:
         name = "the policy"
     if isinstance(policy, Actor):
@@ -127,7 +127,7 @@ def make_actor(
     return Central(policy, config.dt, directed=getattr(config, "directed", False))
 
 
-def load_policy(name: str, task: str = "navigation") -> Policy:
+def load(name: str, task: str = "navigation") -> Policy:
     """A learned policy by the name it is shipped under (the task may be left out), or from a folder."""
     shipped = _shipped(name, task)
     if shipped is not None:

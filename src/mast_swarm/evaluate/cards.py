@@ -14,10 +14,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mast_swarm.errors import MastError
+from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import Progress, evaluate
-from mast_swarm.model.policy import ZOO, Policy
+from mast_swarm.model.policy import ZOO, Policy, zoo_names
 from mast_swarm.world.config import NavigationConfig
 
 CARD_FILE = "card.md"
@@ -82,9 +82,12 @@ def verify(
     device: str = "auto",
     progress: Callable[[str], Progress] = lambda title: lambda policy, done, total: None,
 ) -> Iterator[Verdict]:
-    """Run the short claims of each policy's card again, or all of them; a verdict each."""
+    """Run the short claims of each policy's card again, or all of them; a verdict each. Names are those of shipped
+    policies, or folders."""
     for name in names:
-        claims = read_claims(ZOO / name / CARD_FILE)
+        if name not in zoo_names() and not Path(name).is_dir():
+            raise unknown("policy", name, zoo_names())
+        claims = read_claims((ZOO / name if name in zoo_names() else Path(name)) / CARD_FILE)
         task = Policy.load(name).config.task
         for number, claim in enumerate(claims):
             if not (claim.short or full):

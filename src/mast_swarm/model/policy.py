@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import torch
@@ -132,36 +131,34 @@ class Policy(nn.Module):
                     raise MastError(f"{name} hold NaN or infinity: expected finite numbers")
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write config.json and model.safetensors to `folder`, all or nothing.
+        """Write config.json and model.safetensors to `folder`, each whole or not at all.
 
-        A folder that holds anything already is refused unless `overwrite`, which then replaces it whole.
+        A folder that holds anything already is refused unless `overwrite`, which replaces these two files in place:
+        whoever stops it midway leaves the old policy or the new one.
         """
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise MastError(f"cannot save a policy to '{folder}': it is a file, expected a folder")
         if folder.exists() and any(folder.iterdir()) and not overwrite:
             raise MastError(f"cannot save a policy to '{folder}': it is not empty; choose another")
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        parts = {name: folder / f"{name}.writing" for name in (CONFIG_FILE, WEIGHTS_FILE)}
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        except OSError as error:
-            raise MastError(f"cannot save a policy to '{folder}': {error.strerror}") from error
-        try:
-            beside.chmod(0o755)
-            (beside / CONFIG_FILE).write_text(json.dumps(self.config.to_dict(), indent=2) + "\n")
+            folder.mkdir(parents=True, exist_ok=True)
+            parts[CONFIG_FILE].write_text(json.dumps(self.config.to_dict(), indent=2) + "\n")
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
-            save_file(weights, beside / WEIGHTS_FILE)
-            if folder.exists():  # rename replaces only an empty folder
-                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
-                os.rename(folder, old / folder.name)
-                os.rename(beside, folder)
-                shutil.rmtree(old)
-            else:
-                os.rename(beside, folder)
-        except OSError as error:
-            raise MastError(f"cannot save a policy to '{folder}': {error.strerror}") from error
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            save_file(weights, parts[WEIGHTS_FILE])
+            for name, part in parts.items():
+                os.replace(part, folder / name)
+        except (OSError, SafetensorError) as error:
+            for part in parts.values():
+                with contextlib.suppress(OSError):
+                    part.unlink(missing_ok=True)
+            for path in made:  # empty ones only
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise MastError(f"cannot save a policy to '{folder}': {reason}") from None
 
     @classmethod
     def load(cls, name: str | Path) -> Policy:

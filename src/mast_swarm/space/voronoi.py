@@ -7,6 +7,9 @@ torch on CUDA, where each robot's interval in each row follows from its N - 1 bi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -85,7 +88,7 @@ def local_moments(
         return torch.from_numpy(out) * unit
     parts = (scaled, density, seen, graph.adjacency(), corner)
     work = points.shape[1] * max(points.shape[1], size) * size
-    return _in_turns(lambda *p: _dense_local(*p, size), parts, work) * unit
+    return _in_turns(partial(_dense_local, size), parts, work) * unit
 
 
 def cell_middles(
@@ -100,10 +103,10 @@ def cell_middles(
 
     out = np.zeros(tuple(points.shape))
     if bool(wanted.any()):
-        arrays = [t.detach().cpu().double().numpy() for t in (points, low, high)]
+        at, lowest, highest = (t.detach().cpu().double().numpy() for t in (points, low, high))
         none = np.empty(0, np.int64)
-        links = (none, none) if graph is None else _by_target(graph)
-        cpu.cell_middles(arrays[0], wanted.cpu().numpy(), *links, *arrays[1:], by_area, out)
+        heard, first = (none, none) if graph is None else _by_target(graph)
+        cpu.cell_middles(at, wanted.cpu().numpy(), heard, first, lowest, highest, by_area, out)
     return torch.from_numpy(out).to(points.device)
 
 
@@ -115,7 +118,7 @@ def _by_target(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return heard, np.concatenate([[0], np.cumsum(count)])
 
 
-def _in_turns(function, parts: tuple[Tensor | None, ...], work: int) -> Tensor:
+def _in_turns(function: Callable[..., Tensor], parts: tuple[Tensor | None, ...], work: int) -> Tensor:
     """The function of as many environments at a time as keep its arrays small."""
     step = max(1, _CHUNK // work)
     batch = len(parts[0])  # type: ignore[arg-type]
@@ -183,7 +186,7 @@ def _up_to(density: Tensor, sums: Tensor, stop: Tensor) -> Tensor:
     return found
 
 
-def _dense_local(points: Tensor, density: Tensor, seen: Tensor, heard: Tensor, corner: Tensor, size: int) -> Tensor:
+def _dense_local(size: int, points: Tensor, density: Tensor, seen: Tensor, heard: Tensor, corner: Tensor) -> Tensor:
     """local_moments in map cells, in torch."""
     known = crops(density, seen, corner, size)  # [B, N, size, size]
     offset = torch.arange(size, device=points.device)

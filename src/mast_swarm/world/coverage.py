@@ -135,6 +135,7 @@ class Coverage:
         return CoverageObservation(
             features=torch.cat([torch.stack(maps, 2), self._neighbour_maps(state.positions)], 2),
             positions=state.positions,
+            landmark=torch.zeros_like(state.positions),  # nothing single to stay near
             graph=radius_graph(state.positions, self.config.communication_range),
             resolution=self.config.resolution,
             local_map=self.config.local_map,

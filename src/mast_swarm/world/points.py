@@ -39,8 +39,8 @@ def read_points(path: str, side: float, window: tuple[float, float] | None) -> n
     if window is None and not inside.all():
         spread = np.ptp(points, axis=0)
         raise MastError(
-            f"{path}: {int((~inside).sum())} of {len(points)} points lie outside the {side:g} m window; they spread over "
-            f"{spread[0]:.0f} x {spread[1]:.0f} m: give a larger --side"
+            f"{path}: {int((~inside).sum())} of {len(points)} points lie outside the {side:g} m window; they spread "
+            f"over {spread[0]:.0f} x {spread[1]:.0f} m: give a larger --side"
             + (" or the middle of the window with --window LAT,LON" if globe else " or points within 0..side")
         )
     return points[inside]
