@@ -1,18 +1,12 @@
-"""Run every benchmark, each in a process of its own on one thread, and write its JSON to benchmarks/results/."""
+"""Run every benchmark, each in a process of its own, and write its JSON to benchmarks/results/ (or to --out)."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 NAMES = ("world", "assignment", "decentral")
 
 for name in NAMES:
-    one = {
-        "NUMBA_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]], check=True, env=os.environ | one)
+    print(f"benchmarks.{name} ...", flush=True)
+    subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.model import Policy, PolicyConfig
 from mast_swarm.model.attention import allowed, attend
 from mast_swarm.model.config import ENCODINGS
+from mast_swarm.space import Graph
 
 quick = settings(deadline=None, max_examples=15)
 seeds = st.integers(0, 2**31)
@@ -156,6 +158,26 @@ def test_a_directed_mask_lets_information_through_one_way() -> None:
         assert all(difference[i] > 1e-6 for i in moved)
         if unmoved is not None:
             assert difference[unmoved] == 0
+
+
+@pytest.mark.parametrize("variant", ["M", "L", "C"])
+def test_a_policy_takes_of_an_observation_what_it_may_see(variant: str) -> None:
+    policy = make(variant=variant)
+    features, positions = team(16, 1, 4)
+    graph = Graph(torch.tensor([1, 2]), torch.tensor([0, 3]), 1, 4)  # 0 hears 1, 3 hears 2
+    seen = SimpleNamespace(features=features, positions=positions, graph=graph)
+    inputs = policy.inputs(seen, goals=positions)
+    extra = {"M": {"component"}, "L": set(), "C": {"goals"}}[variant]
+    assert inputs.keys() == {"features", "positions"} | extra
+    assert policy(**inputs).shape == (1, 4, policy.outputs)
+    if variant == "M":
+        assert inputs["component"].tolist() == [[0, 0, 2, 2]]
+        assert policy.inputs(seen, directed=True)["component"][0].int().tolist() == [
+            [1, 1, 0, 0],
+            [0, 1, 0, 0],
+            [0, 0, 1, 0],
+            [0, 0, 1, 1],
+        ]
 
 
 def test_environments_of_a_batch_do_not_mix() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mast_swarm.errors import MastError
-from mast_swarm.model import Policy, PolicyConfig, policy, zoo_names
+from mast_swarm.model import COVERAGE, LPAC, LPACConfig, Policy, PolicyConfig, learned, load, policy, zoo_names
 
 SMALL = PolicyConfig(layers=1, heads=2, head_dim=8, message_dim=4, encoding="mlp", attention_radius=None)
 
@@ -30,6 +31,46 @@ def test_a_saved_policy_comes_back_bit_for_bit(tmp_path: Path, config: PolicyCon
     assert torch.equal(made(features, positions, goals=positions), loaded(features, positions, goals=positions))
     assert sorted(f.name for f in (tmp_path / "a" / "b").iterdir()) == ["config.json", "model.safetensors"]
     assert [f.name for f in (tmp_path / "a").iterdir()] == ["b"]  # nothing temporary is left beside it
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        dataclasses.replace(COVERAGE, layers=1, heads=1, head_dim=8, observation_dim=(2, 8, 8)),
+        LPACConfig(width=8, layers=2, observation_dim=(2, 8, 8), action_scale=0.5),
+        LPACConfig(width=8, layers=2, observation_dim=3, perception="mlp"),
+        SMALL,
+    ],
+)
+def test_a_folder_gives_back_the_kind_of_policy_that_was_saved(
+    tmp_path: Path, config: PolicyConfig | LPACConfig
+) -> None:
+    made = policy.make(config, seed=5).train()
+    made.perceive(torch.randn(4, 3, *config.observation_shape))  # statistics that training has moved
+    made.eval().save(tmp_path / "p")
+    loaded = load(tmp_path / "p")
+    assert type(loaded) is type(made) and loaded.config == config and not loaded.training
+    ours, theirs = made.state_dict(), loaded.state_dict()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert isinstance(loaded, Policy | LPAC)
+
+
+def test_a_policy_of_another_kind_is_refused_by_the_class(tmp_path: Path) -> None:
+    LPAC(LPACConfig(width=8, observation_dim=3, perception="mlp")).save(tmp_path / "p")
+    with pytest.raises(MastError, match="is a policy of kind lpac: expected mast"):
+        Policy.load(tmp_path / "p")
+    with pytest.raises(MastError, match="kind is 'lpac': expected 'mast'"):
+        PolicyConfig.from_dict({"kind": "lpac"})
+
+
+def test_a_config_without_a_kind_is_a_mast_policy(tmp_path: Path) -> None:
+    Policy(SMALL).save(tmp_path / "p")
+    file = tmp_path / "p" / "config.json"
+    fields = json.loads(file.read_text())
+    assert fields.pop("kind") == "mast"
+    file.write_text(json.dumps(fields))
+    assert isinstance(load(tmp_path / "p"), Policy)
+    assert isinstance(load("navigation/mast-m"), Policy)
 
 
 def test_the_config_on_disk_is_plain_json(tmp_path: Path) -> None:
@@ -71,7 +112,7 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(policy, "save_file", fail)
+    monkeypatch.setattr(learned, "save_file", fail)
     with pytest.raises(MastError, match="No space left"):
         Policy(SMALL).save(tmp_path / "p")
     assert list(tmp_path.iterdir()) == []
@@ -111,6 +152,10 @@ def truncate(keep: int) -> Callable[[Path], None]:
         (lambda f: (f / "config.json").write_text("[]"), r"config\.json' holds a JSON list"),
         (edit_config(lyaers=3), r"config\.json': unknown config key 'lyaers': did you mean layers"),
         (edit_config(layers="two"), r"config\.json': layers is 'two'"),
+        (edit_config(kind="lpack"), r"config\.json': unknown kind of policy 'lpack': did you mean lpac"),
+        (edit_config(kind=["lpac"]), r"config\.json': unknown kind of policy"),
+        (edit_config(kind="lpac"), r"config\.json': unknown config key 'variant'"),
+        (edit_config(observation_dim=[4, 32]), r"config\.json': observation_dim is \(4, 32\)"),
         (edit_config(perception="cnn9"), r"unknown perception 'cnn9'"),
         (edit_config(layers=2), r"model\.safetensors' lacks tensor 'mast\.blocks\.1\."),
         (edit_config(message_dim=5), r"tensor '\S+' has shape \[4, 32\], config\.json asks for \[5, 32\]"),

@@ -1,26 +1,16 @@
-"""A run so small that it trains in a second. One thread: its tensors are small, and waking others costs more."""
+"""A run so small that it trains in a second."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import torch
 
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.train.config import TrainConfig, recipe
 from mast_swarm.world.config import NavigationConfig
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

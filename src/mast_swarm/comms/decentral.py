@@ -25,6 +25,7 @@ from mast_swarm.comms.lists import attend_lists, turn_rows
 from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.comms.views import Nodes, chunks, look, near_entries, nodes
 from mast_swarm.errors import MastError
+from mast_swarm.model import learned
 from mast_swarm.model.encoding import Rotation
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
@@ -35,17 +36,8 @@ _CPU_ROWS, _CPU_PAIRS = 20_000, 1 << 22
 _GPU_ROWS, _GPU_PAIRS = 400_000, 1 << 26
 
 
-class Observed(Protocol):
+class Observed(learned.Observed, Protocol):
     """What the robots of B environments sense at one control instant; a world's observation has these."""
-
-    @property
-    def features(self) -> Tensor: ...  # [B, N, ...]
-
-    @property
-    def positions(self) -> Tensor: ...  # [B, N, 2] metres
-
-    @property
-    def graph(self) -> Graph: ...  # who hears whom from now on
 
     @property
     def landmark(self) -> Tensor: ...  # [B, N, 2] metres, relative: the nearest thing of interest

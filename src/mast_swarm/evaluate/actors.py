@@ -12,9 +12,12 @@ from torch import Tensor
 from mast_swarm import controllers
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.decentral import DecentralPolicy
+from mast_swarm.comms.lpac import DecentralLPAC
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.model.learned import Learned
+from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, zoo_names
-from mast_swarm.space import components, reachable
+from mast_swarm.model.policy import load as load_learned
 from mast_swarm.world.base import Observation, World
 
 
@@ -53,10 +56,10 @@ class Central:
 
     channel: Channel | None = None
 
-    def __init__(self, policy: Policy, dt: float, directed: bool = False) -> None:
+    def __init__(self, policy: Learned, dt: float, directed: bool = False) -> None:
         self.policy = policy.eval()
         self.dt, self.directed = dt, directed
-        self.attention_radius = policy.config.attention_radius
+        self.attention_radius = getattr(policy.config, "attention_radius", None)
         self.seeds = torch.zeros(0, dtype=torch.int64)
 
     def start(self, seeds: Sequence[int]) -> None:
@@ -64,20 +67,22 @@ class Central:
         self.seeds = torch.tensor(seeds)
 
     def act(self, state: Any, observation: Observation) -> Tensor:
-        goals = state.goals if self.policy.config.variant == "C" else None
-        component = component_of(self.policy, observation, self.directed)
-        prediction = self.policy(observation.features, observation.positions, component, goals)
+        goals = getattr(state, "goals", None)
+        prediction = self.policy(**self.policy.inputs(observation, directed=self.directed, goals=goals))
         return self.policy.command(
             prediction, observation.landmark, self.seeds.to(prediction.device), state.step * self.dt
         )
 
 
+RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC}  # each kind's way to run alone
+
+
 class Decentral:
     """A learned policy run by every robot alone on the messages that have reached it (Algorithm 1)."""
 
-    def __init__(self, policy: Policy, channel: Channel, dt: float) -> None:
-        self.run = DecentralPolicy(policy.eval(), channel, dt)
-        self.attention_radius = policy.config.attention_radius
+    def __init__(self, policy: Learned, channel: Channel, dt: float) -> None:
+        self.run = RUNS[type(policy)](policy.eval(), channel, dt)
+        self.attention_radius = getattr(policy.config, "attention_radius", None)
         self.channel: Channel | None = channel
 
     def start(self, seeds: Sequence[int]) -> None:
@@ -87,15 +92,8 @@ class Decentral:
         return self.run.act(observation)
 
 
-def component_of(policy: Policy, observation: Observation, directed: bool) -> Tensor | None:
-    """The component mask's input: labels [B, N]; for directed links reachability [B, N, N]; None without the mask."""
-    if not policy.config.component_mask:
-        return None
-    return reachable(observation.graph) if directed else components(observation.graph)
-
-
 def make_actor(
-    policy: str | Policy | controllers.Controller | Actor, world: World, channel: Channel | None = None
+    policy: str | Learned | controllers.Controller | Actor, world: World, channel: Channel | None = None
 ) -> Actor:
     """The actor behind a policy: a controller's or shipped policy's name, a folder, or such an object itself.
 
@@ -111,15 +109,14 @@ def make_actor(
         name = "the policy"
     if isinstance(policy, Actor):
         return policy
-    if not isinstance(policy, Policy):
+    if not isinstance(policy, Learned):
         return Controlled(policy)
     if policy.config.task != world.task:
         raise MastError(f"{name} was trained for {policy.config.task}, not for {world.task}")
-    expected = getattr(config, "observation_dim", None)
-    if expected is not None and policy.config.observation_dim != expected:
+    if policy.config.observation_shape != config.observation_shape:
         raise MastError(
-            f"{name} takes {policy.config.observation_dim} observed numbers but this world gives {expected}: "
-            "set the world's `observed` to what the policy was trained with"
+            f"{name} takes observations of shape {list(policy.config.observation_shape)} but this world gives "
+            f"{list(config.observation_shape)}: set the world to what the policy was trained with"
         )
     policy = policy.to(world.device)
     if channel is not None:
@@ -127,13 +124,13 @@ def make_actor(
     return Central(policy, config.dt, directed=getattr(config, "directed", False))
 
 
-def load(name: str, task: str = "navigation") -> Policy:
+def load(name: str, task: str = "navigation") -> Learned:
     """A learned policy by the name it is shipped under (the task may be left out), or from a folder."""
     shipped = _shipped(name, task)
     if shipped is not None:
-        return Policy.load(shipped)
+        return load_learned(shipped)
     if Path(name).exists():
-        return Policy.load(name)
+        return load_learned(name)
     if "/" in name and not name.startswith(f"{task}/"):
         raise MastError(f"there is no policy folder '{name}': give one with config.json and model.safetensors")
     short = [zoo.removeprefix(f"{task}/") for zoo in zoo_names() if zoo.startswith(f"{task}/")]

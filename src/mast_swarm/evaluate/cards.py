@@ -17,7 +17,7 @@ from typing import Any
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import Progress, evaluate
-from mast_swarm.model.policy import ZOO, Policy, zoo_names
+from mast_swarm.model.policy import ZOO, load, zoo_names
 from mast_swarm.world.config import NavigationConfig
 
 CARD_FILE = "card.md"
@@ -88,7 +88,7 @@ def verify(
         if name not in zoo_names() and not Path(name).is_dir():
             raise unknown("policy", name, zoo_names())
         claims = read_claims((ZOO / name if name in zoo_names() else Path(name)) / CARD_FILE)
-        task = Policy.load(name).config.task
+        task = load(name).config.task
         for number, claim in enumerate(claims):
             if not (claim.short or full):
                 continue

@@ -1,23 +1,23 @@
 """MAST, the multi-agent spatial transformer, and the policies built on it.
 
-Importing this package loads no torch: `Policy` and `zoo_names` are fetched when first used, so that the
-configuration can be read (and the command line can answer) quickly.
+Importing this package loads no torch: what needs it is fetched when first used, so that the configuration can be read
+(and the command line can answer) quickly.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.config import COVERAGE, LPACConfig, PolicyConfig
 
 if TYPE_CHECKING:
-    from mast_swarm.model.policy import Policy, zoo_names
+    from mast_swarm.model.policy import LPAC, Learned, Policy, load, make, zoo_names
 
-__all__ = ["Policy", "PolicyConfig", "zoo_names"]
+__all__ = ["COVERAGE", "LPAC", "LPACConfig", "Learned", "Policy", "PolicyConfig", "load", "make", "zoo_names"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Policy", "zoo_names"):
+    if name in __all__:
         from mast_swarm.model import policy
 
         return getattr(policy, name)

@@ -1,11 +1,11 @@
-"""The configuration of a policy: every number that shapes its network. Imports no torch."""
+"""The configurations of learned policies: every number that shapes their networks. Imports no torch."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from mast_swarm.errors import MastError, unknown
 
@@ -13,8 +13,85 @@ VARIANTS = ("M", "L", "C")
 ENCODINGS = ("rope-g", "rope-l", "ape-g", "ape-l", "mlp", "none")
 
 
+class ModelConfig:
+    """What the configurations of all learned policies have. Each is a frozen dataclass of its own."""
+
+    kind: ClassVar[str]
+    """Which network it describes; stands in config.json, where none stands for `mast`."""
+    task: str
+    perception: str
+    observation_dim: int | tuple[int, int, int]
+    message_dim: int | None
+    attention_radius: float | None = None
+    exploration_time: float | None = None
+
+    @property
+    def width(self) -> int:
+        """Width of the embeddings."""
+        raise NotImplementedError
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of one robot's observation, as the world's config gives it."""
+        return (self.observation_dim,) if isinstance(self.observation_dim, int) else self.observation_dim
+
+    @property
+    def message_width(self) -> int:
+        """Floats in one message, d_msg."""
+        return self.width if self.message_dim is None else self.message_dim
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in a prediction: the command, and where the policy explores the expert's expected speed."""
+        return 2 if self.exploration_time is None else 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """The kind and the fields, as JSON can hold them."""
+        return {"kind": self.kind, **dataclasses.asdict(self)}  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        """The reverse of `to_dict`. Absent fields take their defaults; an unknown one is an error."""
+        fields = {key: value for key, value in given.items() if key != "kind"}
+        if given.get("kind", cls.kind) != cls.kind:
+            raise MastError(f"kind is {given['kind']!r}: expected {cls.kind!r}")
+        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for key in fields:
+            if key not in known:
+                raise unknown("config key", key, known)
+        return cls(**fields)
+
+    def _check(self, counts: tuple[str, ...], lengths: tuple[str, ...], optional: Mapping[str, str]) -> None:
+        """Raise an error for a field out of its range: whole numbers from 1, positive numbers, names; `optional`
+        says what None means."""
+        if isinstance(self.observation_dim, list):  # as JSON gives it
+            object.__setattr__(self, "observation_dim", tuple(self.observation_dim))
+        shape = self.observation_dim
+        if not (isinstance(shape, int) or (isinstance(shape, tuple) and len(shape) == 3)):
+            raise MastError(
+                f"observation_dim is {shape!r}: expected a whole number, or three: channels, height and width"
+            )
+        values = [(name, getattr(self, name)) for name in counts]
+        for name, value in values + [("observation_dim", length) for length in self.observation_shape]:
+            if name in optional and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise MastError(f"{name} is {value!r}: expected a whole number of at least 1")
+        for name in lengths:
+            value = getattr(self, name)
+            if name in optional and value is None:
+                continue
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or value <= 0:
+                hint = f" (or {optional[name]})" if name in optional else ""
+                raise MastError(f"{name} is {value!r}: expected a positive number{hint}")
+        for name in ("task", "perception"):
+            if not isinstance(getattr(self, name), str):
+                raise MastError(f"{name} is {getattr(self, name)!r}: expected a name")
+
+
 @dataclasses.dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(ModelConfig):
     """A MAST policy. The defaults are the paper's navigation policy (2.38 million parameters).
 
     Symbols of the paper: L layers, H heads, d_a head_dim, d = H d_a, R_att attention_radius, lambda
@@ -24,6 +101,8 @@ class PolicyConfig:
     (the paper prints the mask in the numerator alone), and RoPE phases are taken relative to a point near the
     team, which changes nothing but rounding.
     """
+
+    kind: ClassVar[str] = "mast"
 
     task: str = "navigation"
     """What the policy was made for; names the world it runs in."""
@@ -43,10 +122,10 @@ class PolicyConfig:
     """Radius of the attention window in metres (R_att); None: no window."""
     wavelength: float = 1000.0
     """Longest wavelength of the encoding in metres (lambda): the width of the training environment."""
-    observation_dim: int = 14
-    """Numbers in one robot's observation."""
+    observation_dim: int | tuple[int, int, int] = 14
+    """Numbers in one robot's observation; of an image its channels, height and width."""
     perception: str = "mlp"
-    """The network that turns an observation into a message."""
+    """The network that turns an observation into a message: mlp for numbers, cnn for images."""
     exploration_time: float | None = None
     """Seconds over which an exploring robot turns to a new heading; None: the policy does not explore."""
     exploration_reach: float = 300.0
@@ -57,26 +136,17 @@ class PolicyConfig:
             raise unknown("variant", str(self.variant), VARIANTS)
         if self.encoding not in ENCODINGS:
             raise unknown("encoding", str(self.encoding), ENCODINGS)
-        for name in ("layers", "heads", "head_dim", "observation_dim", "message_dim"):
-            value = getattr(self, name)
-            if name == "message_dim" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise MastError(f"{name} is {value!r}: expected a whole number of at least 1")
+        self._check(
+            counts=("layers", "heads", "head_dim", "message_dim"),
+            lengths=("wavelength", "exploration_reach", "attention_radius", "exploration_time"),
+            optional={
+                "message_dim": "None for the width",
+                "attention_radius": "None for no window",
+                "exploration_time": "None for no exploration",
+            },
+        )
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
-        optional = {"attention_radius": "None for no window", "exploration_time": "None for no exploration"}
-        for name in ("wavelength", "exploration_reach", *optional):
-            value = getattr(self, name)
-            if name in optional and value is None:
-                continue
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or value <= 0:
-                hint = f" (or {optional[name]})" if name in optional else ""
-                raise MastError(f"{name} is {value!r}: expected a positive number{hint}")
-        for name in ("task", "perception"):
-            if not isinstance(getattr(self, name), str):
-                raise MastError(f"{name} is {getattr(self, name)!r}: expected a name")
 
     @property
     def component_mask(self) -> bool:
@@ -89,24 +159,60 @@ class PolicyConfig:
         return self.heads * self.head_dim
 
     @property
-    def message_width(self) -> int:
-        """Floats in one message, d_msg."""
-        return self.width if self.message_dim is None else self.message_dim
-
-    @property
     def position_scale(self) -> float:
         """Metres that the MLP encoding reads as 1."""
         return self.wavelength
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields, as JSON can hold them."""
-        return dataclasses.asdict(self)
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> PolicyConfig:
-        """The reverse of `to_dict`. Absent fields take their defaults; an unknown one is an error."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in fields:
-            if key not in known:
-                raise unknown("config key", key, known)
-        return cls(**fields)
+@dataclasses.dataclass(frozen=True)
+class LPACConfig(ModelConfig):
+    """LPAC-K3, the graph baseline for coverage (1.8 million parameters)."""
+
+    kind: ClassVar[str] = "lpac"
+
+    task: str = "coverage"
+    """What the policy was made for; names the world it runs in."""
+    layers: int = 5
+    """Graph layers."""
+    hops: int = 3
+    """Hops of each layer (K)."""
+    width: int = 256
+    """Width of the graph layers."""
+    head_width: int = 32
+    """Width of the hidden layer between the last graph layer and the command."""
+    message_dim: int = 32
+    """Floats that perception gives each robot."""
+    position_scale: float = 1024.0
+    """Metres that become 1 in the position that stands beside them: the side of the world."""
+    action_scale: float = 1.0
+    """What the network's output is multiplied by: one standard deviation of the expert's commands (units of u_max)."""
+    observation_dim: int | tuple[int, int, int] = (4, 32, 32)
+    """Numbers in one robot's observation; of an image its channels, height and width."""
+    perception: str = "cnn"
+    """The network that turns an observation into a message: mlp for numbers, cnn for images."""
+
+    def __post_init__(self) -> None:
+        self._check(
+            counts=("layers", "hops", "width", "head_width", "message_dim"),
+            lengths=("position_scale", "action_scale"),
+            optional={},
+        )
+
+    @property
+    def exchanges(self) -> int:
+        """Times that a robot hears its neighbours for one decision: one a hop of each layer."""
+        return self.layers * self.hops
+
+
+COVERAGE = PolicyConfig(
+    task="coverage",
+    layers=8,
+    heads=8,
+    head_dim=32,
+    message_dim=32,
+    attention_radius=256.0,
+    wavelength=1024.0,
+    observation_dim=(4, 32, 32),
+    perception="cnn",
+)
+"""The paper's MAST-M for coverage: messages of 32 floats, lifted to d = 256 at the receiver."""

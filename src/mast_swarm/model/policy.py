@@ -1,36 +1,46 @@
-"""A policy: observations in, velocity commands out; saved as config.json and model.safetensors."""
+"""The MAST policy, and how any learned policy is made from a config or loaded from a folder or the zoo."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.explore import fill, heading, leashed
 from mast_swarm.model.attention import allowed
-from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
+from mast_swarm.model.learned import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    Learned,
+    Observed,
+    check_finite,
+    check_message,
+    check_positions,
+)
+from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.mast import MAST
 from mast_swarm.model.perception import make_perception
+from mast_swarm.space import components, reachable
 
 ZOO = Path(__file__).parent.parent / "zoo"
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 
 
-class Policy(nn.Module):
-    """Perception -> message -> (lift) -> MAST -> MLP -> command, for all robots of all environments at once.
+class Policy(Learned):
+    """Perception -> message -> (lift) -> MAST -> MLP -> command.
 
-    Commands are in units of u_max; the world scales one longer than 1 back to length 1. Initial weights
-    depend on `seed` alone. Under autocast positions, phases and the residual stream stay fp32.
+    Initial weights depend on `seed` alone. Under autocast positions, phases and the residual stream stay fp32.
     """
+
+    Config: ClassVar[type[ModelConfig]] = PolicyConfig
+    config: PolicyConfig
 
     def __init__(self, config: PolicyConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
@@ -43,21 +53,19 @@ class Policy(nn.Module):
             self.encoding = make_encoding(config)
             self.goal = nn.Parameter(torch.randn(d) / d**0.5) if config.variant == "C" else None
             self.mast = MAST(config)
-            self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, self.outputs))
+            self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, config.outputs))
+        self.eval()
 
-    @property
-    def outputs(self) -> int:
-        """Numbers in a prediction: the command, and where the policy explores the expert's expected speed."""
-        return 2 if self.config.exploration_time is None else 3
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the weights, and of messages and commands even under autocast."""
-        return self.mast.norm.weight.dtype
-
-    def perceive(self, features: Tensor) -> Tensor:
-        """The message of every robot: features [B, N, F] -> [B, N, d_msg]."""
-        return self.perception(features).to(self.dtype)
+    def inputs(
+        self, observation: Observed, *, directed: bool = False, goals: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """What `forward` takes, by name: the component as it needs it, the goals if it may see them."""
+        given = {"features": observation.features, "positions": observation.positions}
+        if self.config.component_mask:
+            given["component"] = reachable(observation.graph) if directed else components(observation.graph)
+        if self.config.variant == "C" and goals is not None:
+            given["goals"] = goals
+        return given
 
     def decide(
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
@@ -89,15 +97,11 @@ class Policy(nn.Module):
         component: Tensor | None = None,
         goals: Tensor | None = None,
     ) -> Tensor:
-        """Predictions [B, N, 2 or 3] from features [B, N, F]; the rest as in `decide`."""
+        """Predictions [B, N, 2 or 3] from features [B, N, ...]; the rest as in `decide`."""
         return self.decide(self.perceive(features), positions, component, goals)
 
     def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
-        """Commands [B, N, 2] in units of u_max from predictions [B, N, 2 or 3].
-
-        The rest is for exploration and not read without it: landmark [B, N, 2], the nearest thing of interest that
-        each robot senses (relative, metres); seeds [B] int64 and time [B] seconds, which give each robot its heading.
-        """
+        """As in `Learned`: where the policy explores, headings fill what the prediction leaves open."""
         if self.config.exploration_time is None:
             return prediction
         headings = heading(seeds, time / self.config.exploration_time, prediction.shape[1])
@@ -107,12 +111,9 @@ class Policy(nn.Module):
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
     ) -> None:
         """Raise an error that names what is wrong with the input of `decide`, if anything is."""
-        if positions.ndim != 3 or positions.shape[-1] != 2:
-            raise MastError(f"positions have shape {tuple(positions.shape)}: expected [B, N, 2] metres")
+        check_positions(positions)
+        check_message(message, positions, self.config.message_width)
         batch, robots, _ = positions.shape
-        width = self.config.message_width
-        if message.shape != (batch, robots, width):
-            raise MastError(f"messages have shape {tuple(message.shape)}: expected {(batch, robots, width)}")
         if component is not None:
             matrix = component.dtype == torch.bool
             expected = (batch, robots, robots) if matrix else (batch, robots)
@@ -124,57 +125,39 @@ class Policy(nn.Module):
                 raise MastError("a policy of variant C needs the goals: pass goals [B, G, 2] metres")
             if goals.ndim != 3 or goals.shape[0] != batch or goals.shape[-1] != 2:
                 raise MastError(f"goals have shape {tuple(goals.shape)}: expected [{batch}, G, 2] metres")
-        # Values are read on the CPU only: on a GPU the question alone would stall the queue.
-        if positions.device.type == "cpu" and not torch.compiler.is_compiling():
-            for name, value in (("positions", positions), ("messages", message), ("goals", goals)):
-                if value is not None and not torch.isfinite(value).all():
-                    raise MastError(f"{name} hold NaN or infinity: expected finite numbers")
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write config.json and model.safetensors to `folder`, each whole or not at all.
-
-        A folder that holds anything already is refused unless `overwrite`, which replaces these two files in place:
-        whoever stops it midway leaves the old policy or the new one.
-        """
-        folder = Path(folder)
-        if folder.exists() and not folder.is_dir():
-            raise MastError(f"cannot save a policy to '{folder}': it is a file, expected a folder")
-        if folder.exists() and any(folder.iterdir()) and not overwrite:
-            raise MastError(f"cannot save a policy to '{folder}': it is not empty; choose another")
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
-        parts = {name: folder / f"{name}.writing" for name in (CONFIG_FILE, WEIGHTS_FILE)}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            parts[CONFIG_FILE].write_text(json.dumps(self.config.to_dict(), indent=2) + "\n")
-            weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
-            save_file(weights, parts[WEIGHTS_FILE])
-            for name, part in parts.items():
-                os.replace(part, folder / name)
-        except (OSError, SafetensorError) as error:
-            for part in parts.values():
-                with contextlib.suppress(OSError):
-                    part.unlink(missing_ok=True)
-            for path in made:  # empty ones only
-                with contextlib.suppress(OSError):
-                    path.rmdir()
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise MastError(f"cannot save a policy to '{folder}': {reason}") from None
+        check_finite(positions=positions, messages=message, goals=goals)
 
     @classmethod
     def load(cls, name: str | Path) -> Policy:
-        """The policy in a folder, or the one of that name in the zoo (such as "navigation/mast-m")."""
-        folder = Path(name)
-        if not folder.is_dir():
-            if str(name) not in zoo_names():
-                if folder.exists():
-                    raise MastError(f"'{folder}' is a file: expected a policy folder or a name from the zoo")
-                if not zoo_names():
-                    raise MastError(f"no policy folder '{name}', and the zoo of trained policies is empty")
-                raise unknown("policy", str(name), zoo_names())
-            folder = ZOO / name
-        policy = cls(_read_config(folder / CONFIG_FILE))
-        _load_weights(policy, folder / WEIGHTS_FILE)
-        return policy.eval()
+        """As the function `load`, for a MAST policy; any other is an error."""
+        policy = load(name)
+        if not isinstance(policy, cls):
+            raise MastError(f"'{name}' is a policy of kind {policy.config.kind}: expected {cls.Config.kind}")
+        return policy
+
+
+KINDS: dict[str, type[Learned]] = {policy.Config.kind: policy for policy in (Policy, LPAC)}
+
+
+def make(config: ModelConfig, *, seed: int = 0) -> Learned:
+    """The policy that a config describes, untrained; its weights depend on `seed` alone."""
+    return KINDS[config.kind](config, seed=seed)
+
+
+def load(name: str | Path) -> Learned:
+    """The policy in a folder, or the one of that name in the zoo (such as "navigation/mast-m")."""
+    folder = Path(name)
+    if not folder.is_dir():
+        if str(name) not in zoo_names():
+            if folder.exists():
+                raise MastError(f"'{folder}' is a file: expected a policy folder or a name from the zoo")
+            if not zoo_names():
+                raise MastError(f"no policy folder '{name}', and the zoo of trained policies is empty")
+            raise unknown("policy", str(name), zoo_names())
+        folder = ZOO / name
+    policy = make(_read_config(folder / CONFIG_FILE))
+    _load_weights(policy, folder / WEIGHTS_FILE)
+    return policy
 
 
 def zoo_names() -> list[str]:
@@ -182,7 +165,7 @@ def zoo_names() -> list[str]:
     return sorted(file.parent.relative_to(ZOO).as_posix() for file in ZOO.rglob(CONFIG_FILE))
 
 
-def _read_config(file: Path) -> PolicyConfig:
+def _read_config(file: Path) -> ModelConfig:
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -192,12 +175,15 @@ def _read_config(file: Path) -> PolicyConfig:
     if not isinstance(fields, dict):
         raise MastError(f"'{file}' holds a JSON {type(fields).__name__}: expected an object of config fields")
     try:
-        return PolicyConfig.from_dict(fields)
+        kind = str(fields.get("kind", Policy.Config.kind))
+        if kind not in KINDS:
+            raise unknown("kind of policy", kind, KINDS)
+        return KINDS[kind].Config.from_dict(fields)
     except MastError as error:
         raise MastError(f"'{file}': {error}") from error
 
 
-def _load_weights(policy: Policy, file: Path) -> None:
+def _load_weights(policy: Learned, file: Path) -> None:
     try:
         weights = load_file(file)
     except OSError as error:

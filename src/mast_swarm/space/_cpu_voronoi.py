@@ -125,45 +125,61 @@ def _first_cell(x, columns):
 
 
 @njit(cache=True, nogil=True)
+def _near_strip(x, y, order, top, end, columns, stack, start, near):
+    """Robots that may be nearest to some cell of the rows top..end-1: how many, their numbers in near, sorted by x.
+
+    Such a robot is not farther from its cell than the nearest one is from the point of the middle row above or below,
+    plus twice the way there; so not farther in y from the strip.
+    """
+    middle = (top + end) / 2.0
+    count = _envelope(x, y, order, len(x), middle, stack, start)
+    reach = _farthest(x, y, middle, float(columns), count, stack, start) + (end - top) + 1e-6
+    kept = 0
+    for o in range(len(x)):
+        if abs(y[order[o]] - middle) <= reach:
+            near[kept] = order[o]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
 def _cell_moments(points, density, sums, bits, masked, out):
     n, (rows, columns) = len(points), density.shape
     x, y = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1])
     order = np.argsort(x, kind="mergesort")
-    near = np.empty(n, np.int64)
-    stack, start = np.empty(n, np.int64), np.empty(n, np.float64)
+    near, stack, start = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.float64)
+    # The pieces of a strip are found first and summed afterwards: then their reads from memory overlap.
+    owner, row = np.empty(n * STRIP, np.int64), np.empty(n * STRIP, np.int64)
+    begin, stop = np.empty(n * STRIP, np.int64), np.empty(n * STRIP, np.int64)
     out[:] = 0.0
     for top in range(0, rows, STRIP):
         end = min(top + STRIP, rows)
-        middle, half = (top + end) / 2.0, (end - top) / 2.0
-        # A robot nearest to some point of the strip is at most `reach` from it, so not farther in y from the strip.
-        count = _envelope(x, y, order, n, middle, stack, start)
-        reach = _farthest(x, y, middle, float(columns), count, stack, start) + 2.0 * half
-        kept = 0
-        for o in range(n):
-            if abs(y[order[o]] - middle) <= reach + 1e-6:
-                near[kept] = order[o]
-                kept += 1
+        kept = _near_strip(x, y, order, top, end, columns, stack, start, near)
+        pieces = 0
         for r in range(top, end):
-            row = r + 0.5
-            count = _envelope(x, y, near, kept, row, stack, start)
-            begin = 0
-            a0, a1, a2 = 0.0, 0.0, 0.0
+            count = _envelope(x, y, near, kept, r + 0.5, stack, start)
+            past = 0
             for t in range(count):
-                stop = columns if t + 1 == count else _first_cell(start[t + 1], columns)
-                if stop <= begin:
-                    continue
-                i = stack[t]
-                if masked:
-                    m0, m1 = _seen(density[r], sums[r], bits[r], begin, stop)
-                else:
-                    b0, b1, b2 = _up_to(density[r], sums[r], stop)
-                    m0, m1, m2 = b0 - a0, b1 - a1, b2 - a2
-                    a0, a1, a2 = b0, b1, b2
-                    out[i, 3] += m2 - 2.0 * x[i] * m1 + (x[i] * x[i] + (row - y[i]) ** 2) * m0
-                out[i, 0] += m0
-                out[i, 1] += m1
-                out[i, 2] += row * m0
-                begin = stop
+                to = columns if t + 1 == count else _first_cell(start[t + 1], columns)
+                if to > past:
+                    owner[pieces], row[pieces], begin[pieces], stop[pieces] = stack[t], r, past, to
+                    pieces += 1
+                    past = to
+        a0, a1, a2 = 0.0, 0.0, 0.0
+        for piece in range(pieces):
+            i, r = owner[piece], row[piece]
+            if masked:
+                m0, m1 = _seen(density[r], sums[r], bits[r], begin[piece], stop[piece])
+            else:
+                if begin[piece] == 0:
+                    a0, a1, a2 = 0.0, 0.0, 0.0
+                b0, b1, b2 = _up_to(density[r], sums[r], stop[piece])
+                m0, m1, m2 = b0 - a0, b1 - a1, b2 - a2
+                a0, a1, a2 = b0, b1, b2
+                out[i, 3] += m2 - 2.0 * x[i] * m1 + (x[i] * x[i] + (r + 0.5 - y[i]) ** 2) * m0
+            out[i, 0] += m0
+            out[i, 1] += m1
+            out[i, 2] += (r + 0.5) * m0
 
 
 @njit(cache=True, nogil=True, parallel=True)

@@ -90,7 +90,7 @@ class TrainConfig:
             raise MastError(f"--replay {self.replay} does not hold one step of {self.environments} environments")
         if not 0 <= self.seed <= MOST_SEED:
             raise MastError(f"--seed is {self.seed}: give a whole number from 0 to {MOST_SEED}")
-        if self.policy.observation_dim != self.world.observation_dim:
+        if self.policy.observation_shape != self.world.observation_shape:
             raise MastError(
                 f"the policy takes {self.policy.observation_dim} observed numbers, the world gives "
                 f"{self.world.observation_dim}: set --observation-dim to match --observed"

@@ -28,6 +28,9 @@ class Learner:
         self.config, self.replay, self.device = config, replay, device
         self.policy = Policy(config.policy, seed=config.seed).to(device)
         self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
+        averaged = self.average.state_dict() if self.average is not None else {}  # running statistics too
+        self.averaged = [value for value in averaged.values() if value.is_floating_point()]
+        self.learned = [self.policy.state_dict()[name] for name, v in averaged.items() if v.is_floating_point()]
         if device.type == "cuda":
             self.policy.compile(dynamic=False)
         self.network: nn.Module = self.policy
@@ -66,7 +69,9 @@ class Learner:
         """Mean squared error to the expert's command, in units of u_max (and to its speed, for exploration)."""
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
-            prediction = self.network(batch["features"], batch["positions"], batch.get("component"), batch.get("goals"))
+            self.network.train()  # batch norm learns here and nowhere else
+            prediction = self.network(**{name: value for name, value in batch.items() if name != "target"})
+            self.network.eval()
         return imitation_loss(prediction, batch["target"])
 
     def _update(self) -> None:
@@ -77,9 +82,7 @@ class Learner:
             nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.clip, foreach=True)
         self.optimiser.step()
         if self.average is not None and self.config.ema is not None:
-            ours: list[Tensor] = list(self.average.parameters())
-            theirs: list[Tensor] = list(self.policy.parameters())
-            torch._foreach_lerp_(ours, theirs, 1 - self.config.ema)
+            torch._foreach_lerp_(self.averaged, self.learned, 1 - self.config.ema)
         self.loss.copy_(loss.detach())
         self.loss_sum += self.loss
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.model.policy import Policy
-from mast_swarm.space import components, reachable
+from mast_swarm.space import components
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.world.navigation import Navigation, NavigationState
@@ -65,14 +65,11 @@ class Team:
         observation = self.world.observe(self.state)
         self.landmark.copy_(observation.landmark)
         self.goals_seen.copy_(observation.goals_seen)
-        self.component.copy_(components(observation.graph))
-        seen = {"features": observation.features, "positions": observation.positions}
-        if "component" in self.seen:
-            seen["component"] = reachable(observation.graph) if self.config.world.directed else self.component
-        if "goals" in self.seen:
-            seen["goals"] = self.state.goals
+        seen = self.policy.inputs(observation, directed=self.config.world.directed, goals=self.state.goals)
         for name, buffer in self.seen.items():
             buffer.copy_(seen[name])
+        labels = seen.get("component")  # the expert's too, unless links are directed or the policy has no such mask
+        self.component.copy_(components(observation.graph) if labels is None or labels.ndim == 3 else labels)
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
             prediction = self.policy(**seen)

@@ -64,6 +64,11 @@ class NavigationConfig:
         """Own last command, and the nearest goals and robots: 14 with three of each."""
         return 2 + 4 * self.observed
 
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Of one robot's observation."""
+        return (self.observation_dim,)
+
 
 @dataclass(frozen=True)
 class CoverageConfig:

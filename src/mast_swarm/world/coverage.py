@@ -33,6 +33,7 @@ class CoverageState:
     density: Tensor  # [B, S, S] float32, what matters where; maximum 1
     sums: Tensor  # [B, S, ceil(S / 8) + 1, 3] float64, the density's running row sums (space.voronoi)
     seen: Tensor  # [B, N, S, W] int64, a bit a cell: what each robot has sensed
+    box: Tensor  # [B, N, 4] int64, the cells x, y from and x, y to that hold all that each robot has sensed
     seen_by_any: Tensor  # [B, S, W] int64, what any robot has sensed
     start_cost: Tensor  # [B] float64, J(0), m^2
     cost: Tensor  # [B] float64, J(t) / J(0)
@@ -114,14 +115,14 @@ class Coverage:
         sums = row_sums(density)
         cost = self._cost(positions, density, sums)
         blank = torch.zeros((batch, n, cells, words(cells)), dtype=torch.int64, device=self.device)
-        seen, seen_by_any = self._sense(positions, blank, torch.zeros_like(blank[:, 0]))
+        nowhere = torch.tensor([cells, cells, 0, 0], device=self.device).expand(batch, n, 4)
+        sensed = self._sense(positions, blank, nowhere, torch.zeros_like(blank[:, 0]))
         return CoverageState(
             positions=positions,
             velocity=torch.zeros_like(positions),
             density=density,
             sums=sums,
-            seen=seen,
-            seen_by_any=seen_by_any,
+            **sensed,
             start_cost=cost,
             cost=torch.ones_like(cost),
             cost_sum=torch.ones_like(cost),
@@ -146,14 +147,12 @@ class Coverage:
         command = limited(checked_command(command, tuple(state.positions.shape)))
         moved = state.positions + command * (self.config.max_speed * self.config.dt)
         positions = moved.clamp(0.0, self.config.side)
-        seen, seen_by_any = self._sense(positions, state.seen, state.seen_by_any)
         cost = self._cost(positions, state.density, state.sums) / state.start_cost
         return replace(
             state,
             positions=positions,
             velocity=command,
-            seen=seen,
-            seen_by_any=seen_by_any,
+            **self._sense(positions, state.seen, state.box, state.seen_by_any),
             cost=cost,
             cost_sum=state.cost_sum + cost,
             step=state.step + 1,
@@ -171,21 +170,26 @@ class Coverage:
         """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""
         return (positions / self.config.resolution + 0.5).floor().long() - size // 2
 
-    def _sense(self, positions: Tensor, seen: Tensor, seen_by_any: Tensor) -> tuple[Tensor, Tensor]:
-        """What has been seen once every robot has looked around; the given bits stay as they are."""
+    def _sense(self, positions: Tensor, seen: Tensor, box: Tensor, seen_by_any: Tensor) -> dict[str, Tensor]:
+        """What has been seen once every robot has looked around, by field of the state; what is given stays."""
         size, cells = self.config.sensor_cells, self.config.cells
         corner = self._corner(positions, size)
+        ends = (
+            torch.minimum(box[..., :2], corner.clamp(min=0)),
+            torch.maximum(box[..., 2:], (corner + size).clamp(max=cells)),
+        )
         if not positions.is_cuda:
             from mast_swarm.world import _coverage_cpu as cpu
 
-            seen, seen_by_any = seen.clone(), seen_by_any.clone()
-            cpu.mark(corner.numpy(), size, cells, seen.numpy(), seen_by_any.numpy())
-            return seen, seen_by_any
-        columns, rows = squares(corner, size, cells)
-        seen = torch.where(rows[..., None], seen | columns[:, :, None], seen)
-        for robot in range(seen.shape[1]):
-            seen_by_any = seen_by_any | torch.where(rows[:, robot, :, None], columns[:, robot, None], 0)
-        return seen, seen_by_any
+            # numpy's blank memory is untouched, torch's is written.
+            marked, union = torch.from_numpy(np.zeros(tuple(seen.shape), np.int64)), seen_by_any.clone()
+            cpu.mark(corner.numpy(), size, cells, seen.numpy(), box.numpy(), marked.numpy(), union.numpy())
+        else:
+            columns, rows = squares(corner, size, cells)
+            marked, union = torch.where(rows[..., None], seen | columns[:, :, None], seen), seen_by_any
+            for robot in range(seen.shape[1]):
+                union = union | torch.where(rows[:, robot, :, None], columns[:, robot, None], 0)
+        return {"seen": marked, "box": torch.cat(ends, -1), "seen_by_any": union}
 
     def _density_map(self, state: CoverageState, corner: Tensor) -> Tensor:
         """The local maps of what each robot has seen itself, resized, [B, N, P, P]."""
@@ -194,9 +198,9 @@ class Coverage:
         if not corner.is_cuda:
             from mast_swarm.world import _coverage_cpu as cpu
 
-            first, taps = _banded(self._filter)
             out = torch.empty((batch, n, pixels, pixels))
-            cpu.shrink(state.density.numpy(), state.seen.numpy(), corner.numpy(), first, taps, out.numpy())
+            maps = (state.density.numpy(), state.seen.numpy(), corner.numpy())
+            cpu.shrink(*maps, *_banded(self._filter), *_banded(self._filter.T), out.numpy())
             return out
         step = max(1, _CHUNK // (n * size * size))
         parts = [
@@ -238,7 +242,7 @@ def resize_filter(size: int, pixels: int) -> Tensor:
 
 
 def _banded(weights: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """A filter [K, P] as the first pixel of each cell [K] and its few weights from there on [K, T]."""
+    """A matrix [K, P] with few neighbouring entries a row as the first of each row [K] and those [K, T]."""
     dense = weights.numpy()
     used = dense != 0
     reach = int((used.shape[1] - used[:, ::-1].argmax(1) - used.argmax(1)).max())

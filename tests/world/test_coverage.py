@@ -1,0 +1,248 @@
+"""The coverage world: start states, sensing, observation, motion, cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mast_swarm.errors import MastError
+from mast_swarm.space.maps import unpack
+from mast_swarm.world.config import CoverageConfig
+from mast_swarm.world.coverage import Coverage, CoverageState, resize_filter
+
+SMALL = {"agents": 5, "side": 150.0, "features": 4, "sigma": (8.0, 15.0), "sensor": 16.0, "local_map": 64.0}
+SMALL |= {"communication_range": 60.0, "pixels": 8}
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))
+
+
+def world(device: str = "cpu", **fields) -> Coverage:
+    return Coverage(CoverageConfig(**(SMALL | fields)), device)
+
+
+def wander(w: Coverage, state: CoverageState, steps: int, seed: int = 0) -> list[CoverageState]:
+    """The states of a walk in random directions, long enough to meet the walls."""
+    rng, states = np.random.default_rng(seed), [state]
+    heading = torch.from_numpy(rng.normal(size=tuple(state.positions.shape)))
+    for _ in range(steps):
+        heading = heading + 0.3 * torch.from_numpy(rng.normal(size=tuple(state.positions.shape)))
+        states.append(w.step(states[-1], (heading / heading.norm(dim=-1, keepdim=True)).to(state.positions)))
+    return states
+
+
+def windows(p: np.ndarray, config: CoverageConfig) -> np.ndarray:
+    """[S, S] bool: what a robot at p senses, from the rule."""
+    seen = np.zeros((config.cells, config.cells), bool)
+    half = config.sensor_cells // 2
+    x, y = (math.floor(c / config.resolution + 0.5) - half for c in p.tolist())
+    size = config.sensor_cells
+    seen[max(y, 0) : max(y + size, 0), max(x, 0) : max(x + size, 0)] = True
+    return seen
+
+
+def test_a_seed_gives_the_same_start_in_any_batch():
+    w = world()
+    together = w.reset([3, 11, 7])
+    for place, seed in enumerate([3, 11, 7]):
+        alone = w.reset([seed])
+        for field in dataclasses.fields(CoverageState):
+            assert torch.equal(getattr(alone, field.name)[0], getattr(together, field.name)[place]), field.name
+    assert not torch.equal(together.density[0], together.density[1])
+    assert not torch.equal(together.positions[0], together.positions[1])
+
+
+def test_robots_start_alike_whatever_the_features():
+    assert torch.equal(world().reset([4]).positions, world(features=9).reset([4]).positions)
+
+
+@pytest.mark.parametrize("resolution", [1.0, 2.0, 0.5])
+def test_robots_sense_and_never_forget(resolution):
+    w = world(resolution=resolution, dt=1.0, max_speed=9.0)
+    states = wander(w, w.reset([0, 1]), 12)
+    known = np.zeros((2, 5, w.config.cells, w.config.cells), bool)
+    for state in states:
+        for b in range(2):
+            for i in range(5):
+                known[b, i] |= windows(state.positions[b, i], w.config)
+        assert (unpack(state.seen, w.config.cells).numpy() == known).all()
+        assert (unpack(state.seen_by_any, w.config.cells).numpy() == known.any(axis=1)).all()
+    assert states[0].seen.ne(states[-1].seen).any()  # the first state still knows what it knew
+
+
+def test_half_a_metre_rounds_up():
+    w = world(agents=1)
+    state = w.state(torch.tensor([[[50.5, 51.5]]]), w.reset([0]).density)
+    rows, columns = np.nonzero(unpack(state.seen, w.config.cells)[0, 0].numpy())
+    assert (columns.min(), columns.max(), rows.min(), rows.max()) == (43, 58, 44, 59)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 2**40),
+    resolution=st.sampled_from([1.0, 2.0, 0.5]),
+    pixels=st.sampled_from([8, 11, 16]),
+    steps=st.integers(0, 15),
+)
+def test_observation_against_plain_maps(seed, resolution, pixels, steps):
+    w = world(resolution=resolution, pixels=pixels, dt=1.0, max_speed=9.0)
+    state = wander(w, w.reset([seed]), steps, seed)[-1]
+    seen = w.observe(state)
+    assert seen.features.shape == (1, 5, *w.config.observation_shape)
+    cells, size, reach = w.config.cells, w.config.map_cells, w.config.communication_range
+    p = state.positions[0].numpy().astype(float)
+    for i in range(5):
+        known = torch.where(unpack(state.seen[0, i], cells), state.density[0], 0.0)
+        x, y = (math.floor(c / resolution + 0.5) - size // 2 + size for c in p[i])
+        padded = torch.nn.functional.pad(torch.stack([known, torch.zeros_like(known)]), (size,) * 4, value=0.0)
+        padded[1] = torch.nn.functional.pad(torch.zeros_like(known), (size,) * 4, value=1.0)
+        crop = padded[None, :, y : y + size, x : x + size]
+        expected = torch.nn.functional.interpolate(crop, (pixels, pixels), mode="bilinear", antialias=True)[0]
+        np.testing.assert_allclose(seen.features[0, i, :2], expected, atol=2e-6)
+        neighbours = np.zeros((2, pixels, pixels))
+        for j in range(5):
+            away = (p[j] - p[i]) / reach
+            if j != i and np.hypot(*away) < 1:
+                column, row = np.floor((away + 1) / 2 * pixels).astype(int)
+                neighbours[:, row, column] += away
+        np.testing.assert_allclose(seen.features[0, i, 2:], neighbours, atol=1e-5)
+    distance = np.linalg.norm(p[:, None] - p[None], axis=-1)
+    np.testing.assert_array_equal(seen.graph.adjacency()[0], (distance < reach) & ~np.eye(5, dtype=bool))
+    assert torch.equal(seen.positions, state.positions)
+
+
+def test_filter_is_the_antialiased_resize():
+    picture = torch.rand((1, 1, 256, 256), generator=torch.Generator().manual_seed(0))
+    weights = resize_filter(256, 32)
+    expected = torch.nn.functional.interpolate(picture, (32, 32), mode="bilinear", antialias=True)
+    torch.testing.assert_close(weights.T @ picture[0, 0] @ weights, expected[0, 0], atol=1e-6, rtol=1e-5)
+
+
+def test_full_size_observation():
+    w = Coverage()
+    seen = w.observe(w.reset([0]))
+    assert seen.features.shape == (1, 32, 4, 32, 32) and seen.features.dtype == torch.float32
+    assert seen.features[:, :, 0].amax() > 0.1
+    assert seen.features[:, :, 1].amin() >= 0 and 0.9 < seen.features[:, :, 1].amax() <= 1.0
+
+
+def test_cost_is_the_sum_over_cells():
+    w = world(resolution=2.0, dt=1.0)
+    start, *_, end = wander(w, w.reset([5, 6]), 4)
+    c = (np.arange(w.config.cells) + 0.5) * 2.0
+
+    def cost(state: CoverageState, b: int) -> float:
+        p = state.positions[b].numpy().astype(float)
+        d2 = (c[None, :, None] - p[:, 0]) ** 2 + (c[:, None, None] - p[:, 1]) ** 2
+        return float((d2.min(-1) * state.density[b].numpy()).sum())
+
+    for b in range(2):
+        assert float(start.start_cost[b]) == pytest.approx(cost(start, b), rel=1e-9)
+        assert float(w.metrics(end)["cost"][b]) == pytest.approx(cost(end, b) / cost(start, b), rel=1e-9)
+
+
+def test_time_average_counts_every_instant_once():
+    w = world(dt=1.0)
+    states = wander(w, w.reset([1, 2]), 6)
+    costs = torch.stack([w.metrics(state)["cost"] for state in states])
+    assert torch.equal(costs[0], torch.ones(2, dtype=torch.float64))
+    assert costs[1:].ne(1).all()
+    for t, state in enumerate(states):
+        torch.testing.assert_close(w.metrics(state)["cost_time_average"], costs[: t + 1].mean(0))
+
+
+def test_motion_is_limited_and_stays_inside():
+    w = world(agents=2)
+    state = w.state(torch.tensor([[[100.0, 50.0], [0.5, 149.5]]]), w.reset([0]).density)
+    after = w.step(state, torch.tensor([[[3.0, 4.0], [-1.0, 0.0]]]))
+    torch.testing.assert_close(after.positions[0, 0], torch.tensor([100.6, 50.8]))
+    assert after.positions[0, 1].tolist() == [0.0, 149.5]
+    torch.testing.assert_close(after.velocity[0, 0], torch.tensor([0.6, 0.8]))
+    assert after.step.tolist() == [1]
+    everywhere = wander(w, state, 40)[-1].positions
+    assert (everywhere >= 0).all() and (everywhere <= 150).all()
+
+
+def test_step_leaves_the_given_state_alone():
+    w = world(dt=1.0)
+    state = w.reset([0])
+    before = {f.name: getattr(state, f.name).clone() for f in dataclasses.fields(state)}
+    twice = [w.step(state, torch.ones((1, 5, 2))) for _ in range(2)]
+    for name, value in before.items():
+        assert torch.equal(getattr(state, name), value), name
+        assert torch.equal(getattr(twice[0], name), getattr(twice[1], name)), name
+
+
+def test_memory_of_an_environment_is_small():
+    state = Coverage().reset([0])
+    size = sum(getattr(state, f.name).nbytes for f in dataclasses.fields(state))
+    assert size < 438e6 / 10  # a tenth of what the reference takes
+
+
+def test_positions_in_double_stay_so():
+    w = world(agents=1)
+    state = w.state(torch.tensor([[[10.0, 20.0]]], dtype=torch.float64), w.reset([0]).density)
+    assert w.step(state, torch.zeros((1, 1, 2), dtype=torch.float64)).positions.dtype == torch.float64
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_devices_agree(device):
+    here, there = world(dt=1.0, max_speed=9.0), world(device, dt=1.0, max_speed=9.0)
+    states = wander(here, here.reset([8, 9]), 6), wander(there, there.reset([8, 9]), 6)
+    for a, b in zip(*states, strict=True):
+        for field in dataclasses.fields(a):
+            left, right = getattr(a, field.name), getattr(b, field.name).cpu()
+            torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-4)
+            if field.name.startswith("seen"):
+                assert torch.equal(left, right)
+    left, right = here.observe(states[0][-1]), there.observe(states[1][-1])
+    torch.testing.assert_close(left.features, right.features.cpu(), rtol=1e-5, atol=1e-5)
+
+
+def test_bad_start_states():
+    w = world(agents=2)
+    density = w.reset([0]).density
+    fine = torch.tensor([[[10.0, 10.0], [20.0, 20.0]]])
+    with pytest.raises(MastError, match=r"robot 1 of environment 0 starts at \[20.0, 151.0\].*0\.\.150"):
+        w.state(fine + torch.tensor([[0.0, 0.0], [0.0, 131.0]]), density)
+    with pytest.raises(MastError, match="robot 0 of environment 0"):
+        w.state(fine * torch.nan, density)
+    with pytest.raises(MastError, match=r"2 robots of environment 0 start on one spot, \[10.0, 10.0\]"):
+        w.state(fine[:, [0, 0]], density)
+    with pytest.raises(MastError, match=r"positions have shape \[2, 2\]"):
+        w.state(fine[0], density)
+    with pytest.raises(MastError, match=r"density has shape \[1, 3, 3\]: expected \[1, 150, 150\]"):
+        w.state(fine, torch.ones((1, 3, 3)))
+    for bad, message in ((0.0, "zero everywhere"), (-1.0, "negative"), (math.nan, "not finite")):
+        with pytest.raises(MastError, match=f"the density of environment 0.*{message}"):
+            w.state(fine, torch.full_like(density, bad))
+    with pytest.raises(MastError, match="seed is -1"):
+        w.reset([-1])
+    with pytest.raises(MastError, match="1 scenarios for 2 seeds"):
+        w.reset([0, 1], ["gaussians"])
+    with pytest.raises(MastError, match="not finite"):
+        w.step(w.state(fine, density), torch.full((1, 2, 2), math.inf))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"agents": 0}, "agents is 0"),
+        ({"features": 0}, "features is 0"),
+        ({"side": -1.0}, "side is -1"),
+        ({"side": 100.5}, "side is 100.5 m: give a whole number of cells of 1 m"),
+        ({"resolution": math.nan}, "resolution is nan"),
+        ({"sensor": 0.2}, "sensor is 0.2 m"),
+        ({"dt": 0.0}, "dt is 0"),
+        ({"sigma": (5.0, 4.0)}, r"sigma is drawn from 5\.\.4"),
+        ({"local_map": 16.0, "pixels": 32}, "local_map covers 16 cells"),
+        ({"window": (95.0, 0.0)}, "window is 95,0"),
+    ],
+)
+def test_bad_settings(fields, message):
+    with pytest.raises(MastError, match=message):
+        CoverageConfig(**fields)
