@@ -151,12 +151,12 @@ def test_bad_settings():
 
 
 def test_order_of_the_controllers():
-    """Who knows more covers better: the table of the docs in small, 3 environments (benchmarks/coverage.py has 50)."""
+    """Who knows more covers better: the table of the docs in small, 2 environments (benchmarks/coverage_means has 50)."""
     world = Coverage()
     averages = {}
     for name in ("clairvoyant", "c-cvt", "d-cvt"):
-        controller, state = make(name, task="coverage", **SETTINGS), world.reset(range(3))
-        for _ in range(400):
+        controller, state = make(name, task="coverage", **SETTINGS), world.reset(range(2))
+        for _ in range(300):
             state = world.step(state, controller.act(state, world.observe(state)))
         averages[name] = float(world.metrics(state)["cost_time_average"].mean())
     assert averages["clairvoyant"] < 0.5 < averages["c-cvt"] < averages["d-cvt"] < 0.9

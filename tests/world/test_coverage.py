@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from mast_swarm.errors import MastError
 from mast_swarm.space.maps import unpack
+from mast_swarm.world import _coverage_dense as dense
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.coverage import Coverage, CoverageState, resize_filter
 
@@ -187,6 +189,20 @@ def test_positions_in_double_stay_so():
     w = world(agents=1)
     state = w.state(torch.tensor([[[10.0, 20.0]]], dtype=torch.float64), w.reset([0]).density)
     assert w.step(state, torch.zeros((1, 1, 2), dtype=torch.float64)).positions.dtype == torch.float64
+
+
+def test_both_ways_to_compute_agree():
+    """The torch functions that CUDA uses against the compiled loops."""
+    w = world(dt=1.0, max_speed=9.0)
+    states = wander(w, w.reset([8, 9]), 6)
+    for before, after in itertools.pairwise(states):
+        corner = w._corner(after.positions, w.config.sensor_cells)
+        seen, union = dense.mark(corner, w.config.sensor_cells, before.seen)
+        assert torch.equal(seen, after.seen) and torch.equal(union, after.seen_by_any)
+        corner = w._corner(after.positions, w.config.map_cells)
+        reach = w.config.communication_range
+        maps = dense.pictures(after.density, after.seen, corner, w._filter, w._share, after.positions, reach)
+        torch.testing.assert_close(maps, w.observe(after).features, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])

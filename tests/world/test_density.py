@@ -151,7 +151,7 @@ def test_bad_points(tmp_path):
     assert "none of its 1 points" in bad_points(tmp_path, geojson([(0.0, 0.0)]), PHILADELPHIA)
     assert "--window LAT,LON" in bad_points(tmp_path, geojson([(0.0, 0.0), (0.0, 1.0), (0.0, 0.5)]))
     assert "leave out --window" in bad_points(tmp_path, "x,y\n1,2\n", PHILADELPHIA)
-    with pytest.raises(MastError, match="cannot read points from nowhere.csv"):
+    with pytest.raises(MastError, match=r"cannot read points from nowhere\.csv"):
         read_points("nowhere.csv", 128.0, None)
 
 

@@ -32,6 +32,8 @@ class State(Protocol):
     @property
     def sums(self) -> Tensor: ...  # its running row sums
     @property
+    def moments(self) -> Tensor: ...  # [B, N, 4] its mass and moments over each robot's cell
+    @property
     def seen(self) -> Tensor: ...  # [B, N, S, W] bits: what each robot has sensed
     @property
     def seen_by_any(self) -> Tensor: ...  # [B, S, W] bits
@@ -111,7 +113,7 @@ class Clairvoyant(_Cvt):
     """The expert: knows every position and the true density."""
 
     def _moments(self, state: State, observation: Sight) -> Tensor:
-        return cell_moments(state.positions, state.density, state.sums, observation.resolution)
+        return state.moments
 
 
 @register("c-cvt", task="coverage")

@@ -27,16 +27,16 @@ def unpack(bits: Tensor, cells: int) -> Tensor:
 def squares(corner: Tensor, size: int, cells: int) -> tuple[Tensor, Tensor]:
     """Which cells squares cover: corner [B, N, 2] (x, y) int64 -> words [B, N, W] int64 and rows [B, N, cells] bool."""
     first = corner[..., 0, None] - WORD * torch.arange(words(cells), device=corner.device)
-    below = torch.tensor([_signed((1 << n) - 1) for n in range(WORD + 1)], device=corner.device)
     past = (cells - WORD * torch.arange(words(cells), device=corner.device)).clamp(max=WORD)
     begin, end = first.clamp(0, WORD), torch.minimum((first + size).clamp(0, WORD), past)
     row = torch.arange(cells, device=corner.device)
     inside = (row >= corner[..., 1, None]) & (row < corner[..., 1, None] + size)
-    return below[end] & ~below[begin], inside
+    return _below(end) & ~_below(begin), inside
 
 
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
+def _below(count: Tensor) -> Tensor:
+    """Words with their lowest `count` bits set, 0 to 64."""
+    return torch.where(count < WORD, (torch.ones_like(count) << count.clamp(max=WORD - 1)) - 1, -1)
 
 
 def crops(density: Tensor, bits: Tensor, corner: Tensor, size: int) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from mast_swarm.space.graph import Graph
 from mast_swarm.space.maps import crops, unpack
 
-_CHUNK = 1 << 27  # elements of the largest array on CUDA; more environments than fit are taken in turns
+_CHUNK = 1 << 26  # elements of the largest array on CUDA; more environments than fit are taken in turns
 
 
 def row_sums(density: Tensor) -> Tensor:
@@ -48,7 +48,6 @@ def cell_moments(
     points: [B, N, 2] metres. sums: of row_sums. seen: bits [B, S, W]; then only what is seen counts, and the squared
     distance is left out ([B, N, 3]).
     """
-    unit = torch.tensor([1.0, resolution, resolution, resolution**2], dtype=torch.float64, device=points.device)
     scaled = points.detach().double() / resolution
     if not points.is_cuda:
         from mast_swarm.space import _cpu_voronoi as cpu
@@ -59,7 +58,8 @@ def cell_moments(
         found = torch.from_numpy(out)
     else:
         found = _in_turns(_dense_moments, (scaled, density, sums, seen), points.shape[1] ** 2 * density.shape[1])
-    return found * unit if seen is None else (found * unit)[..., :3]
+    found = _in_metres(found, resolution)
+    return found if seen is None else found[..., :3]
 
 
 def local_moments(
@@ -77,7 +77,6 @@ def local_moments(
     Its cell is taken among the robots it hears and cut to the square of `size` map cells from corner [B, N, 2] int64;
     seen: bits [B, N, S, W].
     """
-    unit = torch.tensor([1.0, resolution, resolution], dtype=torch.float64, device=points.device)
     scaled = points.detach().double() / resolution
     if not points.is_cuda:
         from mast_swarm.space import _cpu_voronoi as cpu
@@ -85,10 +84,10 @@ def local_moments(
         out = np.empty((*points.shape[:2], 3))
         arrays = (scaled.numpy(), density.numpy(), sums.numpy(), seen.numpy())
         cpu.local_moments(*arrays, *_by_target(graph), corner.numpy(), size, out)
-        return torch.from_numpy(out) * unit
+        return _in_metres(torch.from_numpy(out), resolution)
     parts = (scaled, density, seen, graph.adjacency(), corner)
     work = points.shape[1] * max(points.shape[1], size) * size
-    return _in_turns(partial(_dense_local, size), parts, work) * unit
+    return _in_metres(_in_turns(partial(_dense_local, size), parts, work), resolution)
 
 
 def cell_middles(
@@ -108,6 +107,12 @@ def cell_middles(
         heard, first = (none, none) if graph is None else _by_target(graph)
         cpu.cell_middles(at, wanted.cpu().numpy(), heard, first, lowest, highest, by_area, out)
     return torch.from_numpy(out).to(points.device)
+
+
+def _in_metres(moments: Tensor, resolution: float) -> Tensor:
+    """Moments [..., 3 or 4] from map cells to metres."""
+    parts = (moments[..., :1], moments[..., 1:3] * resolution, moments[..., 3:] * resolution**2)
+    return moments if resolution == 1.0 else torch.cat(parts, -1)
 
 
 def _by_target(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -175,15 +180,15 @@ def _up_to(density: Tensor, sums: Tensor, stop: Tensor) -> Tensor:
     batch, cells, _ = density.shape
     environment = torch.arange(batch, device=density.device).view(-1, 1, 1)
     row = torch.arange(cells, device=density.device)
-    block = stop // BLOCK
+    block, rest = stop // BLOCK, stop % BLOCK
     found = sums[environment, row, block]
-    for k in range(BLOCK - 1):  # the rest of a block that is begun
-        cell = block * BLOCK + k
-        value = density[environment, row, cell.clamp(max=cells - 1)].double()
-        value = torch.where(cell < stop, value, 0.0)
-        x = cell + 0.5
-        found = found + torch.stack([value, value * x, value * x * x], -1)
-    return found
+    # What is left of a block that is begun; beyond the last block nothing ever is.
+    blocks = torch.nn.functional.pad(density, (0, -cells % BLOCK)).view(batch, cells, -1, BLOCK)
+    begun = blocks[environment, row, block.clamp(max=blocks.shape[2] - 1)]  # [B, N, S, 8]
+    offset = torch.arange(BLOCK, device=density.device)
+    begun = torch.where(offset < rest[..., None], begun, 0.0).double()
+    x = (block * BLOCK)[..., None] + (offset + 0.5)
+    return found + torch.stack([begun.sum(-1), (begun * x).sum(-1), (begun * x * x).sum(-1)], -1)
 
 
 def _dense_local(size: int, points: Tensor, density: Tensor, seen: Tensor, heard: Tensor, corner: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ RECIPES: dict[str, TrainConfig] = {
     "best": replace(
         PAPER,
         policy=PolicyConfig(exploration_time=100.0),
-        epochs=800,
+        epochs=312,
         environments=96,
         carry=0.6,
         expert="informed",

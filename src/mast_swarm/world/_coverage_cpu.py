@@ -1,4 +1,4 @@
-"""Coverage kernels for the CPU: marking what has been seen, and bringing local maps to their observed size.
+"""Coverage kernels for the CPU: marking what has been seen, and the observed pictures.
 
 The parallel loops run over robots or environments, each writes its own rows only.
 """
@@ -35,40 +35,76 @@ def mark(corner, size, cells, seen, box, marked, union):
 
 
 @njit(cache=True, nogil=True, parallel=True, fastmath=True)
-def shrink(density, seen, corner, first, taps, start, weights, out):
-    """out [B, N, P, P]: what each robot has seen of the square from its corner, resized by a separable filter.
+def pictures(density, seen, corner, banded, share, positions, reach, out):
+    """out [B, N, 4, P, P]: the maps that every robot observes.
 
-    The filter twice: first [K], taps [K, T]: cell k of a side adds taps[k, t] times itself to pixel first[k] + t;
-    start [P], weights [P, U]: pixel p is the sum of weights[p, u] times cell start[p] + u. Words of 64 cells that have
-    not been seen, most of them, are passed over.
+    banded: the resize filter twice, (first, taps, start, weights). Cell k of a side adds taps[k, t] times itself to
+    pixel first[k] + t; pixel p is the sum of weights[p, u] times cell start[p] + u. share [K + 1, P]: the part of each
+    pixel's weight that lies before cell k.
     """
-    batch, n, cells, _ = seen.shape
-    size, reach = taps.shape
-    pixels, width = weights.shape
+    batch, n, _ = corner.shape
     for flat in prange(batch * n):
         b, i = flat // n, flat % n
-        x0, y0 = corner[b, i, 0], corner[b, i, 1]
-        left, right = max(x0, 0), min(x0 + size, cells)
-        flattened = np.zeros((pixels, size), np.float32)  # rows are done, columns are not
-        line = np.empty(64, np.float32)
-        for y in range(max(y0, 0), min(y0 + size, cells)):
-            for w in range(left // 64, (right + 63) // 64):
-                word = seen[b, i, y, w]
-                if word == 0:
-                    continue
-                begin, end = max(64 * w, left), min(64 * w + 64, right)
-                cover, values = word >> (begin - 64 * w), density[b, y, begin:end]
+        picture = out[b, i]
+        _shrink(density[b], seen[b, i], corner[b, i], banded, picture[0])
+        _boundary(corner[b, i], share, density.shape[1], picture[1])
+        picture[2:] = 0.0
+        _neighbours(positions[b], i, reach, picture[2], picture[3])
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _shrink(density, seen, corner, banded, out):
+    """What a robot has seen of the square from its corner, resized. Words of 64 cells that have not been seen, most of
+    them, are passed over."""
+    first, taps, start, weights = banded
+    cells, (size, reach), (pixels, width) = len(density), taps.shape, weights.shape
+    x0, y0 = corner
+    left, right = max(x0, 0), min(x0 + size, cells)
+    flattened = np.zeros((pixels, size), np.float32)  # along y it has pixels already, along x cells
+    line = np.empty(64, np.float32)
+    for y in range(max(y0, 0), min(y0 + size, cells)):
+        for w in range(left // 64, (right + 63) // 64):
+            word = seen[y, w]
+            if word == 0:
+                continue
+            begin, end = max(64 * w, left), min(64 * w + 64, right)
+            cover, values = word >> (begin - 64 * w), density[y, begin:end]
+            for k in range(end - begin):
+                line[k] = values[k] * np.float32((cover >> k) & 1)
+            for t in range(reach):
+                weight = taps[y - y0, t]
+                row = flattened[first[y - y0] + t, begin - x0 : end - x0]
                 for k in range(end - begin):
-                    line[k] = values[k] * np.float32((cover >> k) & 1)
-                for t in range(reach):
-                    weight = taps[y - y0, t]
-                    row = flattened[first[y - y0] + t, begin - x0 : end - x0]
-                    for k in range(end - begin):
-                        row[k] += weight * line[k]
-        for p in range(pixels):
-            for q in range(pixels):
-                total = np.float32(0.0)
-                row, weight_row = flattened[p, start[q] : start[q] + width], weights[q]
-                for u in range(width):
-                    total += weight_row[u] * row[u]
-                out[b, i, p, q] = total
+                    row[k] += weight * line[k]
+    for p in range(pixels):
+        for q in range(pixels):
+            total = np.float32(0.0)
+            row, factors = flattened[p, start[q] : start[q] + width], weights[q]
+            for u in range(width):
+                total += factors[u] * row[u]
+            out[p, q] = total
+
+
+@njit(cache=True, nogil=True)
+def _boundary(corner, share, cells, out):
+    """1 outside the world, resized: the filter is separable and so is the world's inside."""
+    size, pixels = len(share) - 1, len(out)
+    x0, x1 = min(max(-corner[0], 0), size), min(max(cells - corner[0], 0), size)
+    y0, y1 = min(max(-corner[1], 0), size), min(max(cells - corner[1], 0), size)
+    for p in range(pixels):
+        inside = share[y1, p] - share[y0, p]
+        for q in range(pixels):
+            out[p, q] = max(np.float32(1.0) - inside * (share[x1, q] - share[x0, q]), np.float32(0.0))
+
+
+@njit(cache=True, nogil=True)
+def _neighbours(positions, i, reach, out_x, out_y):
+    """At each neighbour's pixel its relative x, and y, in units of R_c, adding up."""
+    pixels = len(out_x)
+    for j in range(len(positions)):
+        x, y = (positions[j, 0] - positions[i, 0]) / reach, (positions[j, 1] - positions[i, 1]) / reach
+        if j != i and x * x + y * y < 1.0:
+            column = min(int((x + 1.0) * (pixels / 2)), pixels - 1)
+            row = min(int((y + 1.0) * (pixels / 2)), pixels - 1)
+            out_x[row, column] += x
+            out_y[row, column] += y

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.space import radius_graph
-from mast_swarm.space.maps import crops, squares, words
+from mast_swarm.space.maps import words
 from mast_swarm.space.voronoi import cell_moments, row_sums
+from mast_swarm.world import _coverage_dense as dense
 from mast_swarm.world.base import Observation, checked_command, limited, task
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.density import normalised, sample
-
-_CHUNK = 1 << 27  # map cells that observe() crops at a time on CUDA
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class CoverageState:
     velocity: Tensor  # [B, N, 2] last command, in units of u_max
     density: Tensor  # [B, S, S] float32, what matters where; maximum 1
     sums: Tensor  # [B, S, ceil(S / 8) + 1, 3] float64, the density's running row sums (space.voronoi)
+    moments: Tensor  # [B, N, 4] float64, of the density over each robot's Voronoi cell (space.voronoi)
     seen: Tensor  # [B, N, S, W] int64, a bit a cell: what each robot has sensed
     box: Tensor  # [B, N, 4] int64, the cells x, y from and x, y to that hold all that each robot has sensed
     seen_by_any: Tensor  # [B, S, W] int64, what any robot has sensed
@@ -62,6 +62,7 @@ class Coverage:
         self._filter = resize_filter(self.config.map_cells, self.config.pixels).to(self.device)  # [K, P]
         # Running sums over cells: the share of each pixel's weight that lies before cell k, [K + 1, P].
         self._share = torch.nn.functional.pad(self._filter.double().cumsum(0), (0, 0, 1, 0)).float()
+        self._banded = (*_banded(self._filter), *_banded(self._filter.T))
 
     def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> CoverageState:
         """Start states, robots uniform in the world. `scenarios` names a density a seed where they differ."""
@@ -113,7 +114,8 @@ class Coverage:
         positions, density = positions.to(self.device), density.to(self.device)
         batch, n, cells = *positions.shape[:2], self.config.cells
         sums = row_sums(density)
-        cost = self._cost(positions, density, sums)
+        moments = cell_moments(positions, density, sums, self.config.resolution)
+        cost = _cost(moments)
         blank = torch.zeros((batch, n, cells, words(cells)), dtype=torch.int64, device=self.device)
         nowhere = torch.tensor([cells, cells, 0, 0], device=self.device).expand(batch, n, 4)
         sensed = self._sense(positions, blank, nowhere, torch.zeros_like(blank[:, 0]))
@@ -122,6 +124,7 @@ class Coverage:
             velocity=torch.zeros_like(positions),
             density=density,
             sums=sums,
+            moments=moments,
             **sensed,
             start_cost=cost,
             cost=torch.ones_like(cost),
@@ -131,10 +134,8 @@ class Coverage:
 
     def observe(self, state: CoverageState) -> CoverageObservation:
         """What each robot senses, P x P pixels each: its local map, the world's boundary, its neighbours' x and y."""
-        corner = self._corner(state.positions, self.config.map_cells)
-        maps = [self._density_map(state, corner), self._boundary_map(corner)]
         return CoverageObservation(
-            features=torch.cat([torch.stack(maps, 2), self._neighbour_maps(state.positions)], 2),
+            features=self._pictures(state),
             positions=state.positions,
             landmark=torch.zeros_like(state.positions),  # nothing single to stay near
             graph=radius_graph(state.positions, self.config.communication_range),
@@ -147,11 +148,13 @@ class Coverage:
         command = limited(checked_command(command, tuple(state.positions.shape)))
         moved = state.positions + command * (self.config.max_speed * self.config.dt)
         positions = moved.clamp(0.0, self.config.side)
-        cost = self._cost(positions, state.density, state.sums) / state.start_cost
+        moments = cell_moments(positions, state.density, state.sums, self.config.resolution)
+        cost = _cost(moments) / state.start_cost
         return replace(
             state,
             positions=positions,
             velocity=command,
+            moments=moments,
             **self._sense(positions, state.seen, state.box, state.seen_by_any),
             cost=cost,
             cost_sum=state.cost_sum + cost,
@@ -161,10 +164,6 @@ class Coverage:
     def metrics(self, state: CoverageState) -> dict[str, Tensor]:
         """cost: J(t) / J(0); cost_time_average: its mean over the instants 0..t."""
         return {"cost": state.cost, "cost_time_average": state.cost_sum / (state.step + 1)}
-
-    def _cost(self, positions: Tensor, density: Tensor, sums: Tensor) -> Tensor:
-        """J = sum over cells of density times squared distance to the nearest robot, [B] float64, m^2."""
-        return cell_moments(positions, density, sums, self.config.resolution)[..., 3].sum(-1)
 
     def _corner(self, positions: Tensor, size: int) -> Tensor:
         """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""
@@ -178,60 +177,33 @@ class Coverage:
             torch.minimum(box[..., :2], corner.clamp(min=0)),
             torch.maximum(box[..., 2:], (corner + size).clamp(max=cells)),
         )
-        if not positions.is_cuda:
+        if positions.is_cuda:
+            marked, union = dense.mark(corner, size, seen)
+        else:
             from mast_swarm.world import _coverage_cpu as cpu
 
             # numpy's blank memory is untouched, torch's is written.
             marked, union = torch.from_numpy(np.zeros(tuple(seen.shape), np.int64)), seen_by_any.clone()
             cpu.mark(corner.numpy(), size, cells, seen.numpy(), box.numpy(), marked.numpy(), union.numpy())
-        else:
-            columns, rows = squares(corner, size, cells)
-            marked, union = torch.where(rows[..., None], seen | columns[:, :, None], seen), seen_by_any
-            for robot in range(seen.shape[1]):
-                union = union | torch.where(rows[:, robot, :, None], columns[:, robot, None], 0)
         return {"seen": marked, "box": torch.cat(ends, -1), "seen_by_any": union}
 
-    def _density_map(self, state: CoverageState, corner: Tensor) -> Tensor:
-        """The local maps of what each robot has seen itself, resized, [B, N, P, P]."""
-        size, pixels = self.config.map_cells, self.config.pixels
-        batch, n = corner.shape[:2]
-        if not corner.is_cuda:
-            from mast_swarm.world import _coverage_cpu as cpu
+    def _pictures(self, state: CoverageState) -> Tensor:
+        """The four maps of every robot, [B, N, 4, P, P] float32."""
+        corner, reach = self._corner(state.positions, self.config.map_cells), self.config.communication_range
+        maps = (state.density, state.seen, corner)
+        if corner.is_cuda:
+            return dense.pictures(*maps, self._filter, self._share, state.positions, reach)
+        from mast_swarm.world import _coverage_cpu as cpu
 
-            out = torch.empty((batch, n, pixels, pixels))
-            maps = (state.density.numpy(), state.seen.numpy(), corner.numpy())
-            cpu.shrink(*maps, *_banded(self._filter), *_banded(self._filter.T), out.numpy())
-            return out
-        step = max(1, _CHUNK // (n * size * size))
-        parts = [
-            torch.einsum(
-                "bnyx,yp,xq->bnpq",
-                crops(state.density[b : b + step], state.seen[b : b + step], corner[b : b + step], size),
-                self._filter,
-                self._filter,
-            )
-            for b in range(0, batch, step)
-        ]
-        return torch.cat(parts)
+        out = torch.empty((*corner.shape[:2], *self.config.observation_shape))
+        density, seen, corners, share, positions = (t.numpy() for t in (*maps, self._share, state.positions))
+        cpu.pictures(density, seen, corners, self._banded, share, positions, reach, out.numpy())
+        return out
 
-    def _boundary_map(self, corner: Tensor) -> Tensor:
-        """1 outside the world, resized, [B, N, P, P]: the filter is separable and so is the world's inside."""
-        size, cells = self.config.map_cells, self.config.cells
-        begin, end = (-corner).clamp(0, size), (cells - corner).clamp(0, size)
-        inside = self._share[end] - self._share[begin]  # [B, N, 2, P]
-        return (1.0 - inside[..., 1, :, None] * inside[..., 0, None, :]).clamp_min(0.0)
 
-    def _neighbour_maps(self, positions: Tensor) -> Tensor:
-        """At each neighbour's pixel its relative x, and y, in units of R_c, adding up: [B, N, 2, P, P]."""
-        reach, pixels = self.config.communication_range, self.config.pixels
-        batch, n, _ = positions.shape
-        relative = (positions[:, None] - positions[:, :, None]) / reach  # [b, i, j]: j as i sees it
-        near = (relative.square().sum(-1) < 1.0) & ~torch.eye(n, dtype=torch.bool, device=positions.device)
-        pixel = ((relative + 1.0) * (pixels / 2)).floor().long().clamp(0, pixels - 1)
-        flat = (pixel[..., 1] * pixels + pixel[..., 0])[:, :, None].expand(-1, -1, 2, -1)
-        values = torch.where(near[..., None], relative, 0.0).float().transpose(2, 3)  # [B, N, 2, N]
-        out = torch.zeros((batch, n, 2, pixels * pixels), device=positions.device)
-        return out.scatter_add_(3, flat, values).view(batch, n, 2, pixels, pixels)
+def _cost(moments: Tensor) -> Tensor:
+    """J = sum over cells of density times squared distance to the nearest robot, [B] float64, m^2."""
+    return moments[..., 3].sum(-1)
 
 
 def resize_filter(size: int, pixels: int) -> Tensor:
@@ -243,8 +215,8 @@ def resize_filter(size: int, pixels: int) -> Tensor:
 
 def _banded(weights: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """A matrix [K, P] with few neighbouring entries a row as the first of each row [K] and those [K, T]."""
-    dense = weights.numpy()
-    used = dense != 0
+    matrix = weights.cpu().numpy()
+    used = matrix != 0
     reach = int((used.shape[1] - used[:, ::-1].argmax(1) - used.argmax(1)).max())
-    first = np.minimum(used.argmax(1), dense.shape[1] - reach)
-    return first, np.take_along_axis(dense, first[:, None] + np.arange(reach), axis=1)
+    first = np.minimum(used.argmax(1), matrix.shape[1] - reach)
+    return first, np.take_along_axis(matrix, first[:, None] + np.arange(reach), axis=1)

@@ -1,0 +1,64 @@
+"""Coverage in torch, for CUDA: what has been seen, and the observed pictures. The same results as _coverage_cpu."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mast_swarm.space.maps import crops, squares
+
+_CHUNK = 1 << 27  # map cells that are cropped at a time
+
+
+def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Bits [B, N, S, W] with the square of `size` cells from corner [B, N, 2] set, and those of any robot [B, S, W]."""
+    columns, rows = squares(corner, size, seen.shape[2])
+    seen = torch.where(rows[..., None], seen | columns[:, :, None], seen)
+    union = seen
+    while union.shape[1] > 1:  # halves, so that it takes few steps
+        half = union.shape[1] // 2
+        union = torch.cat([union[:, :half] | union[:, half : 2 * half], union[:, 2 * half :]], 1)
+    return seen, union[:, 0]
+
+
+def pictures(
+    density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, share: Tensor, positions: Tensor, reach: float
+) -> Tensor:
+    """The four maps that every robot observes, [B, N, 4, P, P]. weights: [K, P], share: [K + 1, P] its running sums."""
+    maps = torch.stack(
+        [_density_map(density, seen, corner, weights), _boundary_map(corner, share, density.shape[1])], 2
+    )
+    return torch.cat([maps, _neighbour_maps(positions, reach, weights.shape[1])], 2)
+
+
+def _density_map(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor) -> Tensor:
+    """What each robot has seen itself, resized, [B, N, P, P]."""
+    size = len(weights)
+    batch, n = corner.shape[:2]
+    step = max(1, _CHUNK // (n * size * size))
+    parts = []
+    for b in range(0, batch, step):
+        part = slice(b, b + step)
+        cut = crops(density[part], seen[part], corner[part], size)
+        parts.append(weights.T @ cut @ weights)
+    return torch.cat(parts)
+
+
+def _boundary_map(corner: Tensor, share: Tensor, cells: int) -> Tensor:
+    """1 outside the world, resized, [B, N, P, P]: the filter is separable and so is the world's inside."""
+    size = len(share) - 1
+    begin, end = (-corner).clamp(0, size), (cells - corner).clamp(0, size)
+    inside = share[end] - share[begin]  # [B, N, 2, P]
+    return (1.0 - inside[..., 1, :, None] * inside[..., 0, None, :]).clamp_min(0.0)
+
+
+def _neighbour_maps(positions: Tensor, reach: float, pixels: int) -> Tensor:
+    """At each neighbour's pixel its relative x, and y, in units of R_c, adding up: [B, N, 2, P, P]."""
+    batch, n, _ = positions.shape
+    relative = (positions[:, None] - positions[:, :, None]) / reach  # [b, i, j]: j as i sees it
+    near = (relative.square().sum(-1) < 1.0) & ~torch.eye(n, dtype=torch.bool, device=positions.device)
+    pixel = ((relative + 1.0) * (pixels / 2)).floor().long().clamp(0, pixels - 1)
+    flat = (pixel[..., 1] * pixels + pixel[..., 0])[:, :, None].expand(-1, -1, 2, -1)
+    values = torch.where(near[..., None], relative, 0.0).float().transpose(2, 3)  # [B, N, 2, N]
+    out = torch.zeros((batch, n, 2, pixels * pixels), device=positions.device)
+    return out.scatter_add_(3, flat, values).view(batch, n, 2, pixels, pixels)
