@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -180,10 +179,11 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
 
     from mast_swarm.evaluate.run import evaluate, new_folder
     from mast_swarm.view.report import report
+    from mast_swarm.view.terminal import bars, success_table
 
     folder = config.out or new_folder(task)
     try:
-        with _bars() as bar:
+        with bars() as bar:
             folder, summary = evaluate(task, replace(config, out=folder), bar(""))
         made = report(folder)
     except KeyboardInterrupt:
@@ -192,49 +192,8 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
         again = f"the same command with --out {folder} --resume goes on"
         print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
         raise SystemExit(130) from None
-    Console().print(_table(summary))
+    Console().print(success_table(summary))
     return summary, made
-
-
-@contextmanager
-def _bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
-    """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeRemainingColumn()) as bars:
-        rows: dict[str, Any] = {}
-
-        def titled(title: str) -> Callable[[str, int, int], None]:
-            def tick(policy: str, done: int, total: int) -> None:
-                name = title or policy
-                if name not in rows:
-                    rows[name] = bars.add_task(name, total=total)
-                bars.update(rows[name], completed=done)
-
-            return tick
-
-        yield titled
-
-
-def _table(summary: dict[str, Any]) -> Any:
-    """Success rates at the reported instants, a row a policy."""
-    from rich.table import Table
-
-    rows = [row for row in summary["rows"] if row["metric"] == "success_rate"]
-    times = sorted({row["t"] for row in rows})
-    shown = [t for t in times if t in (50, 100, 200, 400, 800) or t == times[-1]]
-    several = rows[0]["episodes"] > 1
-    title = "success rate (mean ± 95 % interval)" if several else "success rate"
-    table = Table(title=title, min_width=len(title))
-    table.add_column("policy")
-    for t in shown:
-        table.add_column(f"t = {t:g} s", justify="right")
-    for policy in dict.fromkeys(row["policy"] for row in rows):
-        found = {row["t"]: row for row in rows if row["policy"] == policy}
-        cells = (f"{found[t]['mean']:.3f}" + (f" ± {found[t]['ci95']:.3f}" if several else "") for t in shown)
-        table.add_row(policy, *cells)
-    return table
 
 
 @dataclass(frozen=True)
@@ -332,9 +291,10 @@ def verify_verb(args: list[str]) -> None:
     config = _parse(VerifyConfig, args, "mast verify")
     from mast_swarm.evaluate.cards import verify
     from mast_swarm.model.policy import zoo_names
+    from mast_swarm.view.terminal import bars
 
     failed = 0
-    with _bars() as tick:
+    with bars() as tick:
         for verdict in verify(list(config.names or zoo_names()), full=config.full, device=config.device, progress=tick):
             claim = verdict.claim
             failed += not verdict.holds

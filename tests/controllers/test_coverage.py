@@ -151,7 +151,7 @@ def test_bad_settings():
 
 
 def test_order_of_the_controllers():
-    """Who knows more covers better: the table of the docs in small, 2 environments (benchmarks/coverage_means has 50)."""
+    """Who knows more covers better: the table in small, 2 environments (benchmarks/coverage_means has 50)."""
     world = Coverage()
     averages = {}
     for name in ("clairvoyant", "c-cvt", "d-cvt"):

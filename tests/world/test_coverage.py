@@ -236,6 +236,10 @@ def test_bad_start_states():
     for bad, message in ((0.0, "zero everywhere"), (-1.0, "negative"), (math.nan, "not finite")):
         with pytest.raises(MastError, match=f"the density of environment 0.*{message}"):
             w.state(fine, torch.full_like(density, bad))
+    spot = torch.zeros_like(density)
+    spot[0, 9, 9] = 1.0
+    with pytest.raises(MastError, match="environment 0 start on all that matters"):
+        w.state(fine - 0.5, spot)
     with pytest.raises(MastError, match="seed is -1"):
         w.reset([-1])
     with pytest.raises(MastError, match="1 scenarios for 2 seeds"):

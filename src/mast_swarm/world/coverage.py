@@ -116,8 +116,11 @@ class Coverage:
         sums = row_sums(density)
         moments = cell_moments(positions, density, sums, self.config.resolution)
         cost = _cost(moments)
+        if not bool((cost > 0).all()):
+            environment = int((cost <= 0).long().argmax())
+            raise MastError(f"robots of environment {environment} start on all that matters: their cost is 0 already")
         blank = torch.zeros((batch, n, cells, words(cells)), dtype=torch.int64, device=self.device)
-        nowhere = torch.tensor([cells, cells, 0, 0], device=self.device).expand(batch, n, 4)
+        nowhere = torch.tensor([cells, cells, 0, 0], device=self.device).repeat(batch, n, 1)
         sensed = self._sense(positions, blank, nowhere, torch.zeros_like(blank[:, 0]))
         return CoverageState(
             positions=positions,
