@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mast_swarm.evaluate.config import EvaluateConfig
 
 Config = TypeVar("Config")
-TASKS = ("navigation",)  # the worlds themselves register with torch loaded; a test holds the two lists together
+TASKS = ("navigation",)  # what the verbs can run; the worlds themselves register with torch loaded
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 
 _VERBS: dict[str, tuple[Callable[[list[str]], None], str]] = {}
@@ -345,13 +345,11 @@ class ListConfig:
 @verb("list", "what there is: tasks, scenarios, controllers, shipped policies, recipes")
 def list_verb(args: list[str]) -> None:
     _parse(ListConfig, args, "mast list")
-    import mast_swarm.world.navigation  # noqa: F401  registers the task
     from mast_swarm import controllers
     from mast_swarm.model.policy import zoo_names
-    from mast_swarm.world.base import tasks
     from mast_swarm.world.scenarios import scenarios
 
-    for task in tasks():
+    for task in TASKS:
         shipped = [name.removeprefix(f"{task}/") for name in zoo_names() if name.startswith(f"{task}/")]
         sections = {
             "controllers (K: a number)": [(name, _about(name, task)) for name in controllers.names(task)],
