@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench browser clean clean-kernels
+.PHONY: setup demo test lint bench bench-coverage browser clean clean-kernels
 
 setup: $(STAMP)
 
@@ -36,6 +36,16 @@ browser:
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Against coverage-control, which is GPL: in an environment of its own, and never a dependency.
+bench-coverage: setup .venv-peer/.ready
+	$(BIN)/python -m benchmarks.coverage
+	$(BIN)/python -m benchmarks.coverage_means
+
+.venv-peer/.ready: constraints.txt
+	$(PYTHON) -m venv .venv-peer
+	.venv-peer/bin/python -m pip install --quiet --constraint constraints.txt coverage-control==1.3.1 torch numpy
+	touch $@
 
 # numba's compiled kernels; it does not notice a change in a module that a kernel calls into.
 clean-kernels:

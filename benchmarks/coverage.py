@@ -1,7 +1,7 @@
 """The coverage world on one CPU thread against coverage-control 1.3.1: cost, clairvoyant, D-CVT, observation, memory.
 
 Both sides work on the same density and positions and take turns, each in its own process. coverage-control is GPL-3.0
-and lives in an environment of its own, .venv-peer, which `make bench` sets up; this project takes nothing from it.
+and lives in an environment of its own, .venv-peer, which `make bench-coverage` sets up; this project takes nothing from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Peer:
 
     def __init__(self, starts: str) -> None:
         if not PEER.exists():
-            raise SystemExit("the benchmark's peer is not installed: `make bench` does so in .venv-peer")
+            raise SystemExit("the benchmark's peer is not installed: `make bench-coverage` does so in .venv-peer")
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         command = [str(PEER), str(Path(__file__).with_name("coverage_peer.py")), starts]
         settings = os.environ | dict.fromkeys(names, "1")

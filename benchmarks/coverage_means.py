@@ -1,7 +1,9 @@
 """Mean normalised cost of the three CVT controllers over 50 environments, against the table they should meet.
 
-The table was measured with the reference implementation: N = F = 32, 1024 m, 600 steps. About three minutes on two
-cores, seconds on a GPU.
+The table was measured with the reference implementation on start states of its own: N = F = 32, 1024 m, 600 steps. Over
+50 environments the standard error of C-CVT and D-CVT is 0.017, nearly the tolerance, so a mean counts as off only when
+it is beyond the tolerance and two standard errors; both differences are reported. What settles agreement is equal
+starts: tests/controllers/test_coverage.py holds whole trajectories of the reference. Several minutes on two cores.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ EXPECTED = {
 
 
 def costs(name: str, dt: float, device: str) -> torch.Tensor:
-    """Time average over t = 0..599 and terminal cost of every environment, [50, 2]."""
+    """Time average over t = 0..599 and terminal cost of every environment, [E, 2]."""
     world = Coverage(CoverageConfig(dt=dt), device)
     controller = CONTROLLERS[name](dt=dt, max_speed=5.0)
     found = []
@@ -46,18 +48,22 @@ def costs(name: str, dt: float, device: str) -> torch.Tensor:
 
 def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = []
+    rows, off = [], []
     for name, table in EXPECTED.items():
         for dt, expected in table.items():
             values = costs(name, dt, device)
-            mean, error = values.mean(0).tolist(), (values.std(0) / ENVIRONMENTS**0.5).tolist()
-            rows.append({"controller": name, "dt": dt, "mean": mean, "standard_error": error, "expected": expected})
-            print(f"{name:<12} dt {dt}: {mean[0]:.3f} {mean[1]:.3f}, expected {expected[0]:.3f} {expected[1]:.3f}")
-    worst = max(abs(m - e) for row in rows for m, e in zip(row["mean"], row["expected"], strict=True))
-    about = {"environments": ENVIRONMENTS, "steps": STEPS, "columns": ["time average", "terminal"]}
-    write("coverage_means", {**about, "worst_difference": worst, "tolerance": TOLERANCE, "rows": rows})
-    if worst > TOLERANCE:
-        raise SystemExit(f"a mean is {worst:.3f} from the table: more than {TOLERANCE}")
+            means, errors = values.mean(0).tolist(), (values.std(0) / ENVIRONMENTS**0.5).tolist()
+            for what, mean, error, aim in zip(("time average", "terminal"), means, errors, expected, strict=True):
+                row = {"controller": name, "dt": dt, "cost": what, "mean": mean, "standard_error": error, "table": aim}
+                rows.append({**row, "within_tolerance": abs(mean - aim) <= TOLERANCE})
+                if abs(mean - aim) > max(TOLERANCE, 2 * error):
+                    off.append(f"{name} at dt {dt}: {what} {mean:.3f}, table {aim:.3f}")
+    about = {"environments": ENVIRONMENTS, "steps": STEPS, "tolerance": TOLERANCE}
+    write(
+        "coverage_means", {**about, "all_within_tolerance": all(row["within_tolerance"] for row in rows), "rows": rows}
+    )
+    if off:
+        raise SystemExit("beyond the tolerance and two standard errors: " + "; ".join(off))
 
 
 if __name__ == "__main__":

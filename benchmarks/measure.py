@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 
-def medians(candidates: Mapping[str, Callable[[], Any]], repeats: int = 7) -> dict[str, float]:
-    """Seconds of each candidate: the median of repeats that take turns, so that a noisy spell hits all alike."""
+def medians(candidates: Mapping[str, Callable[[], Any]], repeats: int = 7, burst: int = 3) -> dict[str, float]:
+    """Seconds of each candidate: the median of repeats that take turns, so that a noisy spell hits all alike.
+
+    A turn is a few runs in a row, as a loop would do them: the first finds the caches full of the others' data.
+    """
     for run in candidates.values():
         run()  # warm up: compile, fill caches
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(repeats):
         for name, run in candidates.items():
-            began = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - began)
+            for _ in range(burst):
+                began = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - began)
     return {name: statistics.median(found) for name, found in times.items()}
 
 

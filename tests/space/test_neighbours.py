@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.space import cells as torch_cells
-from mast_swarm.space import count_within, nearest, radius_graph
+from mast_swarm.space import count_within, nearest, offsets, radius_graph
 from mast_swarm.space import dense as torch_dense
 from mast_swarm.space.neighbours import _within_cpu
 
@@ -302,3 +303,14 @@ def test_bad_arguments_are_refused():
             count_within(points, points, radius)
         with pytest.raises(MastError, match="radius"):
             radius_graph(points, radius)
+
+
+def test_offsets_are_differences_and_zero_where_nothing_is() -> None:
+    rng = torch.Generator().manual_seed(0)
+    queries, points = torch.rand(3, 7, 2, generator=rng), torch.rand(3, 5, 2, generator=rng)
+    index = torch.randint(-1, 5, (3, 7, 4), generator=rng)
+    found = offsets(queries, points, index)
+    for b, i, c in itertools.product(range(3), range(7), range(4)):
+        j = int(index[b, i, c])
+        expected = points[b, j] - queries[b, i] if j >= 0 else torch.zeros(2)
+        assert torch.equal(found[b, i, c], expected)

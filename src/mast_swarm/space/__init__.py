@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mast_swarm.space.cells import Cells
 from mast_swarm.space.graph import Graph, components, hops, neighbour_graph, radius_graph, reachable
-from mast_swarm.space.neighbours import count_within, nearest
+from mast_swarm.space.neighbours import count_within, nearest, offsets
 
 __all__ = [
     "Cells",
@@ -14,6 +14,7 @@ __all__ = [
     "hops",
     "nearest",
     "neighbour_graph",
+    "offsets",
     "radius_graph",
     "reachable",
 ]

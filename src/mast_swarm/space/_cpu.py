@@ -146,3 +146,15 @@ def within_dense(queries, points, squared_radius, exclude_self, offset, found, c
                     if dx * dx + dy * dy < squared_radius and not (exclude_self and j == i):
                         found[at] = b * n + j
                         at += 1
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def offsets(queries, points, index, out):
+    """out [B, M, k, 2]: points[index] as seen from the queries, 0 where the index is -1."""
+    batch, count, k = index.shape
+    for work in prange(batch * count):
+        b, i = work // count, work % count
+        for c in range(k):
+            j = index[b, i, c]
+            for axis in range(2):
+                out[b, i, c, axis] = points[b, j, axis] - queries[b, i, axis] if j >= 0 else 0.0

@@ -94,6 +94,24 @@ def nearest(
     return distance, index
 
 
+def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
+    """Where the points that `index` [B, M, k] names lie as seen from the queries: [B, M, k, 2]; 0 where it is -1.
+
+    queries: [B, M, 2], points: [B, N, 2], as they were given to `nearest`.
+    """
+    check_pair(queries, points)
+    batch, count, k = index.shape
+    if not queries.is_cuda:
+        from mast_swarm.space import _cpu
+
+        out = torch.empty((batch, count, k, 2), dtype=queries.dtype)
+        _cpu.offsets(*(tensor.contiguous().numpy() for tensor in (queries, points, index, out)))
+        return out
+    flat = index.clamp_min(0).reshape(batch, count * k, 1).expand(-1, -1, 2)
+    found = points.gather(1, flat).reshape(batch, count, k, 2) - queries[:, :, None]
+    return torch.where((index >= 0)[..., None], found, 0.0)
+
+
 def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
     """How many points lie nearer to each query than the radius: [B, M] int64.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.space import count_within, nearest, neighbour_graph
+from mast_swarm.space import count_within, nearest, neighbour_graph, offsets
 from mast_swarm.world.base import Observation, checked_command, limited, task
 from mast_swarm.world.config import NavigationConfig
 from mast_swarm.world.scenarios import sample
@@ -84,7 +84,8 @@ class Navigation:
         k, positions = self.config.observed, state.positions
         _, goals_seen = nearest(positions, state.goals, k)
         _, neighbours = nearest(positions, positions, k, exclude_self=True)
-        goals, robots = _relative(positions, state.goals, goals_seen), _relative(positions, positions, neighbours)
+        goals = offsets(positions, state.goals, goals_seen).flatten(2)  # [B, N, 2K]
+        robots = offsets(positions, positions, neighbours).flatten(2)
         scale = self.config.length_scale
         return NavigationObservation(
             features=torch.cat([state.velocity, goals / scale, robots / scale], dim=-1),  # [B, N, 2 + 2K + 2K]
@@ -116,11 +117,3 @@ class Navigation:
             "collisions": (touching.sum(dim=1) - state.positions.shape[1]).float() / 2,  # less each robot itself
             "distance": state.travelled.mean(dim=1),
         }
-
-
-def _relative(positions: Tensor, points: Tensor, index: Tensor) -> Tensor:
-    """Points [B, M, 2] named by index [B, N, K], seen from positions [B, N, 2]; zeros where missing: [B, N, 2K]."""
-    batch, agents, k = index.shape
-    flat = index.clamp_min(0).reshape(batch, agents * k, 1).expand(-1, -1, 2)
-    found = points.gather(1, flat).reshape(batch, agents, k, 2) - positions[:, :, None]
-    return torch.where((index >= 0)[..., None], found, 0.0).reshape(batch, agents, 2 * k)
