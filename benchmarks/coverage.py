@@ -1,7 +1,8 @@
 """The coverage world on one CPU thread against coverage-control 1.3.1: cost, clairvoyant, D-CVT, observation, memory.
 
 Both sides work on the same density and positions and take turns, each in its own process. coverage-control is GPL-3.0
-and lives in an environment of its own, .venv-peer, which `make bench-coverage` sets up; this project takes nothing from it.
+and lives in an environment of its own, .venv-peer, which `make bench-coverage` sets up; this project takes nothing
+from it.
 """
 
 from __future__ import annotations
