@@ -14,19 +14,24 @@ from rich.table import Table
 def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
     """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are."""
     columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeRemainingColumn()) as shown:
-        rows: dict[str, Any] = {}
+    shown = Progress(*columns, TimeRemainingColumn())
+    rows: dict[str, Any] = {}
 
-        def titled(title: str) -> Callable[[str, int, int], None]:
-            def tick(policy: str, done: int, total: int) -> None:
-                name = title or policy
-                if name not in rows:
-                    rows[name] = shown.add_task(name, total=total)
-                shown.update(rows[name], completed=done)
+    def titled(title: str) -> Callable[[str, int, int], None]:
+        def tick(policy: str, done: int, total: int) -> None:
+            name = title or policy
+            if name not in rows:
+                shown.start()  # only now: where nothing runs, nothing is drawn
+                rows[name] = shown.add_task(name, total=total)
+            shown.update(rows[name], completed=done)
 
-            return tick
+        return tick
 
+    try:
         yield titled
+    finally:
+        if rows:
+            shown.stop()
 
 
 def success_table(summary: dict[str, Any]) -> Table:
