@@ -17,8 +17,8 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.space import cells, dense
 from mast_swarm.space._checks import check_finite, check_pair, check_radius, squared
 
-# Where cells overtake every pair, measured: on the CPU by the number of points, on CUDA by that and the
-# memory.
+# Where cells overtake every pair, by the number of points: measured on the CPU, a guess on CUDA (where memory counts
+# too).
 CPU_DENSE = 1024
 CUDA_DENSE = 4096
 SORTED_QUERIES = 2**17  # from here on queries in no order miss the cache too often
