@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from mast_swarm.errors import MastError
 
@@ -11,6 +12,11 @@ from mast_swarm.errors import MastError
 @dataclass(frozen=True)
 class NavigationConfig:
     """Decentralised assignment and navigation: N robots find N goals (the paper's DAN)."""
+
+    task: ClassVar[str] = "navigation"
+    headline: ClassVar[str] = "success_rate"  # the metric that says how well a policy does
+    curve: ClassVar[str] = "success_rate"  # the metric that is drawn over time
+    lower_is_better: ClassVar[bool] = False
 
     agents: int = 100
     """Number of robots, and of goals."""
@@ -73,6 +79,11 @@ class NavigationConfig:
 @dataclass(frozen=True)
 class CoverageConfig:
     """Coverage control: N robots spread over an importance density that they must first discover."""
+
+    task: ClassVar[str] = "coverage"
+    headline: ClassVar[str] = "cost_time_average"
+    curve: ClassVar[str] = "cost"
+    lower_is_better: ClassVar[bool] = True
 
     agents: int = 32
     """Number of robots."""
@@ -162,3 +173,6 @@ class CoverageConfig:
     def observation_shape(self) -> tuple[int, int, int]:
         """Density, boundary, and the neighbours' x and y."""
         return (4, self.pixels, self.pixels)
+
+
+WORLDS: dict[str, Any] = {config.task: config for config in (NavigationConfig, CoverageConfig)}  # settings by task
