@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK, _WARPS = 64, 4
+_BLOCK, _WARPS = 64, 4  # where the tokens do not fit in one block
+_WHOLE = 128  # tokens that do
 _LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -98,6 +99,36 @@ def _forward(
     at = out + (environment.to(tl.int64) * tokens + rows[:, None]) * WIDTH + head * D + wide[None, :]
     tl.store(at, (y / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < tokens)
     tl.store(logsum + tl.program_id(1).to(tl.int64) * tokens + rows, safe + tl.log2(total), mask=rows < tokens)
+
+
+@triton.jit
+def _forward_whole(
+    qkv, cos, sin, mask, out, logsum, tokens, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A head of an environment whose tokens fit in one block: the softmax needs no running maximum."""
+    E: tl.constexpr = D // 2
+    WIDTH: tl.constexpr = HEADS * D
+    environment, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    rows = tl.arange(0, BLOCK)
+    pairs, wide = tl.arange(0, E), tl.arange(0, D)
+    qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
+    mask += environment.to(tl.int64) * tokens * tokens
+    c = _load_phases(cos + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
+    s = _load_phases(sin + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
+    q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    k_real, k_imaginary = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, rows, tokens, scale)
+    highest = tl.max(a, 1)
+    highest = tl.where(highest == float("-inf"), 0.0, highest)  # a row of the block's padding
+    p = tl.exp2(a - highest[:, None])
+    total = tl.sum(p, 1)
+    total = tl.where(total == 0.0, 1.0, total)
+    v = _load_rows(qkv + 2 * WIDTH, rows, wide, tokens, 3 * WIDTH)
+    y = tl.dot(p.to(v.dtype), v) / total[:, None]
+    at = out + (environment.to(tl.int64) * tokens + rows[:, None]) * WIDTH + head * D + wide[None, :]
+    tl.store(at, y.to(out.dtype.element_ty), mask=rows[:, None] < tokens)
+    tl.store(logsum + tl.program_id(0).to(tl.int64) * tokens + rows, highest + tl.log2(total), mask=rows < tokens)
 
 
 @triton.jit
@@ -187,6 +218,58 @@ def _backward_queries(
     _store_turned_back(grad_qkv, rows, tokens, 3 * WIDTH, dq_real, dq_imaginary, qc, qs, BLOCK, D)
 
 
+@triton.jit
+def _backward_whole(
+    qkv, cos, sin, mask, out, logsum, grad, grad_qkv, tokens, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """All gradients of a head of an environment at once, where its tokens fit in one block: everything is read once."""
+    E: tl.constexpr = D // 2
+    WIDTH: tl.constexpr = HEADS * D
+    environment, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
+    rows = tl.arange(0, BLOCK)
+    pairs, wide = tl.arange(0, E), tl.arange(0, D)
+    shift = environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
+    qkv += shift
+    grad_qkv += shift
+    grad += environment.to(tl.int64) * tokens * WIDTH + head * D
+    out += environment.to(tl.int64) * tokens * WIDTH + head * D
+    mask += environment.to(tl.int64) * tokens * tokens
+    logsum += tl.program_id(0).to(tl.int64) * tokens
+    c = _load_phases(cos + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
+    s = _load_phases(sin + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
+    q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    k_real, k_imaginary = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, rows, tokens, scale)
+    lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
+    p = tl.exp2(a - lse[:, None])
+    dy = _load_rows(grad, rows, wide, tokens, WIDTH)
+    delta = tl.sum(dy.to(tl.float32) * _load_rows(out, rows, wide, tokens, WIDTH).to(tl.float32), 1)
+    dv = tl.dot(tl.trans(p.to(dy.dtype)), dy)
+    at = grad_qkv + 2 * WIDTH + rows[:, None] * (3 * WIDTH) + wide[None, :]
+    tl.store(at, dv.to(grad_qkv.dtype.element_ty), mask=rows[:, None] < tokens)
+    v = _load_rows(qkv + 2 * WIDTH, rows, wide, tokens, 3 * WIDTH)
+    ds = (p * (tl.dot(dy, tl.trans(v)) - delta[:, None]) * scale).to(q_real.dtype)
+    dq_real, dq_imaginary = tl.dot(ds, k_real), tl.dot(ds, k_imaginary)
+    _store_turned_back(grad_qkv, rows, tokens, 3 * WIDTH, dq_real, dq_imaginary, c, s, BLOCK, D)
+    ds = tl.trans(ds)
+    dk_real, dk_imaginary = tl.dot(ds, q_real), tl.dot(ds, q_imaginary)
+    _store_turned_back(grad_qkv + WIDTH, rows, tokens, 3 * WIDTH, dk_real, dk_imaginary, c, s, BLOCK, D)
+
+
+def _shape(tokens: int) -> tuple[int, int]:
+    """Tokens in a block and warps of a program."""
+    if tokens > _WHOLE:
+        return _BLOCK, _WARPS
+    block = max(16, triton.next_power_of_2(tokens))
+    return block, 8 if block > 64 else 4
+
+
+def _grid(tokens: int, block: int, heads: int) -> tuple[int, ...]:
+    """Programs: one a head of an environment, or one a block of its tokens as well."""
+    return (heads,) if tokens <= block else (triton.cdiv(tokens, block), heads)
+
+
 @torch.library.custom_op("mast::turned_attention", mutates_args=())
 def turned_attention(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Attention of rotated queries and keys over the allowed keys.
@@ -199,10 +282,11 @@ def turned_attention(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads:
     width = triple // 3
     out = qkv.new_empty((batch, tokens, width))
     logsum = torch.empty((batch, heads, tokens), dtype=torch.float32, device=qkv.device)
-    grid = (triton.cdiv(tokens, _BLOCK), batch * heads)
-    _forward[grid](
+    block, warps = _shape(tokens)
+    kernel = _forward_whole if tokens <= block else _forward
+    kernel[_grid(tokens, block, batch * heads)](
         qkv, cos, sin, mask.view(torch.uint8), out, logsum, tokens, (width // heads) ** -0.5,
-        HEADS=heads, D=width // heads, BLOCK=_BLOCK, num_warps=_WARPS,
+        HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
     )  # fmt: skip
     return out, logsum
 
@@ -225,11 +309,11 @@ def turned_attention_backward(
     batch, tokens, triple = qkv.shape
     heads, width = logsum.shape[1], triple // 3
     grad_qkv = torch.empty_like(qkv)
-    grid = (triton.cdiv(tokens, _BLOCK), batch * heads)
-    for kernel in (_backward_keys, _backward_queries):
-        kernel[grid](
+    block, warps = _shape(tokens)
+    for kernel in (_backward_whole,) if tokens <= block else (_backward_keys, _backward_queries):
+        kernel[_grid(tokens, block, batch * heads)](
             qkv, cos, sin, mask.view(torch.uint8), out, logsum, grad, grad_qkv, tokens, (width // heads) ** -0.5,
-            HEADS=heads, D=width // heads, BLOCK=_BLOCK, num_warps=_WARPS,
+            HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
         )  # fmt: skip
     return grad_qkv
 
