@@ -196,7 +196,7 @@ def test_chunks_cover_every_view_once_and_keep_environments_whole() -> None:
 def test_without_delay_the_work_is_that_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, rows = make(), []
     combine = decentral._combine
-    monkeypatch.setattr(decentral, "_combine", lambda *args: rows.append(len(args[-1].itself)) or combine(*args))
+    monkeypatch.setattr(decentral, "_combine", lambda *args: rows.append(len(args[4].itself)) or combine(*args))
     run = DecentralPolicy(policy, Channel(delay=0.0), 1.0)
     run.start([1, 2])
     run.act(journey([1, 2], 15, 1)[0])

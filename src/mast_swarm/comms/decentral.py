@@ -18,10 +18,10 @@ from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.lists import attend_lists, turn_rows
+from mast_swarm.comms.lists import add_normed, attend_lists, turn_rows
 from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.comms.views import Nodes, chunks, look, near_entries, nodes
 from mast_swarm.errors import MastError
@@ -33,7 +33,7 @@ from mast_swarm.space import Graph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
 _CPU_ROWS, _CPU_PAIRS = 20_000, 1 << 22
-_GPU_ROWS, _GPU_PAIRS = 400_000, 1 << 26
+_GPU_ROWS, _GPU_PAIRS = 2_000_000, 1 << 28
 
 
 class Observed(learned.Observed, Protocol):
@@ -108,18 +108,19 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
     x = policy.encoding.embed(policy.lift(message), positions)  # [U, d]
     every = torch.arange(len(x), device=device)
     first, *others = cast(list[Block], list(policy.mast.blocks))
-    q, kv = _project(first, x, len(x), rotation, every)
+    q, kv = _project(first, first.norm1(x), len(x), rotation, every)
     rows, pairs = (_CPU_ROWS, _CPU_PAIRS) if device.type == "cpu" else (_GPU_ROWS, _GPU_PAIRS)
+    norms = [*(block.norm1 for block in others), policy.mast.norm]  # each follows on a block
     for part in chunks(environment, entry.shape[1], rows, pairs):
         views = look(entry[part], own[part], positions, radius, layers)
         work = nodes(views, 1, views.entry)
-        y, of = _combine(first, x, q, kv, work), work.itself
+        (y, h), of = _combine(first, x, q, kv, work, norms[0]), work.itself
         for layer, block in enumerate(others, start=2):
             work = nodes(views, layer, work.number)
             asked = int(work.itself.max()) + 1  # nodes are in order of level: those that are asked come first
-            y = _combine(block, y, *_project(block, y, asked, rotation, of), work)
+            y, h = _combine(block, y, *_project(block, h, asked, rotation, of), work, norms[layer - 1])
             of = of[work.itself]
-        prediction[environment[part], robot[part]] = policy.head(policy.mast.norm(y))[work.number.amax(1)]
+        prediction[environment[part], robot[part]] = policy.head(h).to(prediction.dtype)[work.number.amax(1)]
     return prediction
 
 
@@ -152,12 +153,11 @@ def _entries(state: RelayState) -> tuple[Tensor, Tensor]:
     return used[:-1].nonzero()[:, 0], number[place]
 
 
-def _project(block: Block, x: Tensor, asked: int, rotation: Rotation | None, entry: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries [asked, d] of the first nodes, keys and values [n, 2 d] of all, from x [n, d]; `entry` [n]
+def _project(block: Block, h: Tensor, asked: int, rotation: Rotation | None, entry: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries [asked, d] of the first nodes, keys and values [n, 2 d] of all, from the normed h [n, d]; `entry` [n]
     places them."""
-    attention, d = block.attention, x.shape[1]
+    attention, d = block.attention, h.shape[1]
     weight, bias = attention.qkv.weight, attention.qkv.bias
-    h = block.norm1(x)
     q = F.linear(h[:asked], weight[:d], bias[:d])
     kv = F.linear(h, weight[d:], bias[d:])
     if rotation is not None:
@@ -166,9 +166,9 @@ def _project(block: Block, x: Tensor, asked: int, rotation: Rotation | None, ent
     return q, kv
 
 
-def _combine(block: Block, x: Tensor, q: Tensor, kv: Tensor, work: Nodes) -> Tensor:
+def _combine(block: Block, x: Tensor, q: Tensor, kv: Tensor, work: Nodes, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
     """The block's output [n', d] for the nodes of `work`, from the x [n, d] below and its queries, keys and
-    values."""
+    values; and the same after the norm that follows."""
     y = attend_lists(q, work.itself, kv, work.lists, block.attention.heads)
-    x = x[work.itself] + block.attention.out(y)
-    return x + block.mlp(block.norm2(x))
+    x, h = add_normed(x, work.itself, block.attention.out(y), block.norm2)
+    return add_normed(x, None, block.mlp(h), norm)

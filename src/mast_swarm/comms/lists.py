@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import torch
 from numba import njit, prange
-from torch import Tensor
+from torch import Tensor, nn
 
 from mast_swarm.model.attention import attend
 from mast_swarm.model.encoding import Rotation, rotate
@@ -47,7 +47,7 @@ def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) 
     """
     if q.device.type == "cpu":
         return _attend_in_place(q, asks, kv, lists, heads)
-    if kernels is not None and kernels.takes(q.shape[1], heads):
+    if kernels is not None and kernels.takes(q, heads):
         return kernels.attend_lists(q, asks, kv, lists.rows, lists.start, lists.count, heads)
     return _attend_gathered(q, asks, kv, lists, heads)
 
@@ -82,9 +82,22 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
     if x.device.type == "cpu":
         with _torch_threads():
             _turn_kernel(x.numpy(), cos.numpy(), sin.numpy(), entry.numpy(), heads)
+    elif kernels is not None and kernels.takes(x, heads):
+        kernels.turn_rows(x, cos, sin, entry, heads)
     else:
         table = cos[entry][:, None], sin[entry][:, None]  # [n, 1, d_a/2]
         x.copy_(rotate(x.unflatten(-1, (heads, -1)), table).flatten(-2))
+
+
+def add_normed(x: Tensor, asks: Tensor | None, y: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    """x[asks] + y and its layer norm, [n, d] each: x [m, d], asks [n] (None: all of x), y [n, d].
+
+    On a GPU under autocast the norm is given in y's precision, which is what the next product takes.
+    """
+    if kernels is not None and x.is_cuda and x.dtype == torch.float32:
+        return kernels.add_normed(x, asks, y, norm.weight, norm.bias, norm.eps)
+    total = (x if asks is None else x[asks]) + y
+    return total, norm(total)
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms.lists import Lists
+from mast_swarm.comms.lists import Lists, kernels
 
 
 @dataclass(frozen=True)
@@ -59,36 +60,54 @@ def near_entries(entry: Tensor, own: Tensor, positions: Tensor, reach: float | N
 
 def look(entry: Tensor, own: Tensor, positions: Tensor, radius: float | None, layers: int) -> Views:
     """The views `entry` [V, C] of robots whose own entries are `own` [V]; window `radius` metres or None."""
-    held = entry >= 0
-    seen = held[:, :, None] & held[:, None, :]  # [V, C, C]: column j sees column m
-    if radius is not None:
-        x, y = positions[entry.clamp_min(0)].unbind(-1)  # [V, C] each
-        apart = (x[:, :, None] - x[:, None, :]).square_()
-        apart += (y[:, :, None] - y[:, None, :]).square_()
-        seen &= apart < radius * radius
-        seen.diagonal(dim1=1, dim2=2).copy_(held)  # everyone sees itself, even where a position is no number
-    level = torch.full(entry.shape, layers, device=entry.device)  # layers: too far for any row
-    reached = entry == own[:, None]
-    for windows in range(layers):
-        level.masked_fill_(reached & (level == layers), windows)
-        if windows + 1 < layers:
-            reached = (seen & reached[:, None, :]).any(-1)
-    view, column = (level < layers).nonzero(as_tuple=True)
-    of_row = level[view, column]
+    sight = _sight(entry, positions)(entry, own, positions, radius, layers)
+    view, column = (sight.level < layers).nonzero(as_tuple=True)
+    of_row = sight.level[view, column]
     order = of_row.argsort(stable=True)
     view, column = view[order], column[order]
     below = torch.bincount(of_row, minlength=layers).cumsum(0).tolist()  # rows of level <= k
-    seen = seen[view, column]  # [R, C]
-    count = seen.sum(-1)
+    window, count = sight.windows(view, column)
     return Views(
         entry=entry,
         row_view=view,
         row_column=column,
         rows=[0, *reversed(below)],
-        window=seen.nonzero()[:, 1],
+        window=window,
         start=count.cumsum(0) - count,
         count=count,
     )
+
+
+class Sight:
+    """Who sees whom in each view, from a matrix of all pairs. `level` [V, C]: the windows between each entry and the
+    robot's own; `layers`: too many for any row."""
+
+    def __init__(self, entry: Tensor, own: Tensor, positions: Tensor, radius: float | None, layers: int) -> None:
+        held = entry >= 0
+        self.seen = held[:, :, None] & held[:, None, :]  # [V, C, C]: column j sees column m
+        if radius is not None:
+            x, y = positions[entry.clamp_min(0)].unbind(-1)  # [V, C] each
+            apart = (x[:, :, None] - x[:, None, :]).square_()
+            apart += (y[:, :, None] - y[:, None, :]).square_()
+            self.seen &= apart < radius * radius
+            self.seen.diagonal(dim1=1, dim2=2).copy_(held)  # everyone sees itself, even where a position is no number
+        self.level = torch.full(entry.shape, layers, device=entry.device)
+        reached = entry == own[:, None]
+        for windows in range(layers):
+            self.level.masked_fill_(reached & (self.level == layers), windows)
+            if windows + 1 < layers:
+                reached = (self.seen & reached[:, None, :]).any(-1)
+
+    def windows(self, view: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns that rows (view, column) [R] see, one row after the other [E], and how many each does [R]."""
+        seen = self.seen[view, column]  # [R, C]
+        return seen.nonzero()[:, 1], seen.sum(-1)
+
+
+def _sight(entry: Tensor, positions: Tensor) -> Any:
+    """The class that finds the windows of these views: kernels where there are some that take them."""
+    fast = kernels is not None and entry.is_cuda and positions.dtype == torch.float32
+    return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 
 
 def nodes(views: Views, layer: int, number: Tensor) -> Nodes:
@@ -103,12 +122,21 @@ def nodes(views: Views, layer: int, number: Tensor) -> Nodes:
     view, column = views.row_view[:rows], views.row_column[:rows]
     start, count = views.start[:rows], views.count[:rows]
     end = int(start[-1] + count[-1])
-    reads = number[view.repeat_interleave(count), views.window[:end]]  # [E]
+    reads = number[view.repeat_interleave(count, output_size=end), views.window[:end]]  # [E]
     itself = number[view, column]
-    first, node = _alike(itself, reads, start, count)
+    row = torch.arange(rows, device=number.device)
+    # Rows that are alike stand on the same node below: where hardly any two do, there is nothing to look for.
+    few = 5 * _distinct(itself) > 4 * rows
+    first, node = (row, row) if few else _alike(itself, reads, start, count)
     above = torch.full_like(number, -1)
     above[view, column] = node
     return Nodes(itself[first], Lists(reads, start[first], count[first]), above)
+
+
+def _distinct(number: Tensor) -> int:
+    """How many different whole numbers, 0 or more, there are in [n]."""
+    there = torch.zeros(int(number.max()) + 1, dtype=torch.bool, device=number.device)
+    return int(there.index_fill_(0, number, True).sum())
 
 
 def _alike(itself: Tensor, reads: Tensor, start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +148,7 @@ def _alike(itself: Tensor, reads: Tensor, start: Tensor, count: Tensor) -> tuple
     row = torch.arange(len(itself), device=itself.device)
     first = row.new_full((int(kind.max()) + 1,), len(itself)).scatter_reduce_(0, kind, row, "amin")
     twin = first[kind]  # the first row that has this row's name
-    shift = (start[twin] - start).repeat_interleave(count)
+    shift = (start[twin] - start).repeat_interleave(count, output_size=len(reads))
     same = (count[twin] == count).all() and (itself[twin] == itself).all()
     if not same or not (reads[torch.arange(len(reads), device=reads.device) + shift] == reads).all():
         return row, row  # two different rows share a name: rare beyond meeting, and then nothing is merged
