@@ -120,7 +120,7 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
             asked = int(work.itself.max()) + 1  # nodes are in order of level: those that are asked come first
             y, h = _combine(block, y, *_project(block, h, asked, rotation, of), work, norms[layer - 1])
             of = of[work.itself]
-        prediction[environment[part], robot[part]] = policy.head(h).to(prediction.dtype)[work.number.amax(1)]
+        prediction[environment[part], robot[part]] = policy.act(h)[work.number.amax(1)]
     return prediction
 
 

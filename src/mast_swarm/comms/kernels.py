@@ -11,16 +11,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 16  # keys at a time
+_BLOCK = 8  # keys at a time
 _LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
 def _attend(q, asks, kv, rows, start, count, answer, scale, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
+    """One row, by one warp: each thread holds the same few numbers of every key, so that sums over keys cost nothing
+    and sums over a head's width a few shuffles."""
     WIDTH: tl.constexpr = HEADS * D
     r = tl.program_id(0).to(tl.int64)
     first, n = tl.load(start + r), tl.load(count + r)
-    across = tl.arange(0, HEADS)[:, None] * D + tl.arange(0, D)[None, :]  # [H, D]
+    across = tl.arange(0, WIDTH)
     query = tl.load(q + tl.load(asks + r) * WIDTH + across).to(tl.float32) * (scale * _LOG2E)
     top = tl.full([HEADS], float("-inf"), tl.float32)
     total = tl.zeros([HEADS], tl.float32)
@@ -29,17 +31,19 @@ def _attend(q, asks, kv, rows, start, count, answer, scale, HEADS: tl.constexpr,
         place = done + tl.arange(0, BLOCK)
         inside = place < n
         row = tl.load(rows + first + place, mask=inside, other=0)
-        at = kv + row[:, None, None] * (2 * WIDTH) + across[None, :, :]  # [BLOCK, H, D]
-        keys = tl.load(at, mask=inside[:, None, None], other=0.0).to(tl.float32)
-        score = tl.where(inside[:, None], tl.sum(keys * query[None, :, :], 2), float("-inf"))  # [BLOCK, H]
+        at = kv + row[:, None] * (2 * WIDTH) + across[None, :]  # [BLOCK, H D]
+        keys = tl.load(at, mask=inside[:, None], other=0.0).to(tl.float32)
+        values = tl.load(at + WIDTH, mask=inside[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(tl.reshape(keys * query[None, :], [BLOCK, HEADS, D]), 2)
+        score = tl.where(inside[:, None], score, float("-inf"))  # [BLOCK, H]
         above = tl.maximum(top, tl.max(score, 0))  # finite: a list is never empty
         p = tl.exp2(score - above[None, :])
         keep = tl.exp2(top - above)
         total = total * keep + tl.sum(p, 0)
-        values = tl.load(at + WIDTH, mask=inside[:, None, None], other=0.0).to(tl.float32)
-        y = y * keep[:, None] + tl.sum(p[:, :, None] * values, 0)
+        y = y * keep[:, None] + tl.sum(p[:, :, None] * tl.reshape(values, [BLOCK, HEADS, D]), 0)
         top = above
-    tl.store(answer + r * WIDTH + across, (y / total[:, None]).to(answer.dtype.element_ty))
+    y = tl.reshape(y / total[:, None], [WIDTH])
+    tl.store(answer + r * WIDTH + across, y.to(answer.dtype.element_ty))
 
 
 @triton.jit
@@ -96,16 +100,15 @@ def _windows(
 
 @triton.jit
 def _turn(x, cos, sin, entry, rows, stride, HEADS: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr):
+    """Whole rows are read and split into real and imaginary parts in registers: reading every other number is slow."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row[:, None] < rows
-    pair = tl.arange(0, E)[None, :]
-    phase = tl.load(entry + row, mask=row < rows, other=0)[:, None] * E + pair
+    at = x + row[:, None] * stride + tl.arange(0, 2 * HEADS * E)[None, :]
+    real, imaginary = tl.split(tl.reshape(tl.load(at, mask=there, other=0.0), [ROWS, HEADS * E, 2]))
+    phase = tl.load(entry + row, mask=row < rows, other=0)[:, None] * E + (tl.arange(0, HEADS * E) % E)[None, :]
     c, s = tl.load(cos + phase, mask=there, other=0.0), tl.load(sin + phase, mask=there, other=0.0)
-    for head in range(HEADS):
-        at = x + row[:, None] * stride + (head * E + pair) * 2
-        real, imaginary = tl.load(at, mask=there, other=0.0), tl.load(at + 1, mask=there, other=0.0)
-        tl.store(at, (real * c - imaginary * s).to(x.dtype.element_ty), mask=there)
-        tl.store(at + 1, (real * s + imaginary * c).to(x.dtype.element_ty), mask=there)
+    turned = tl.join(real * c - imaginary * s, real * s + imaginary * c)
+    tl.store(at, tl.reshape(turned, [ROWS, 2 * HEADS * E]).to(x.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -137,7 +140,7 @@ def takes(rows: Tensor, heads: int) -> bool:
 
 def turn_rows(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, heads: int) -> None:
     """As `lists.turn_rows`: x [n, d] whose rows may lie apart, cos and sin [U, d_a/2], entry [n]."""
-    rows = 32
+    rows = 8
     _turn[(triton.cdiv(len(x), rows),)](
         x, cos, sin, entry, len(x), x.stride(0), HEADS=heads, E=cos.shape[1], ROWS=rows
     )  # fmt: skip
@@ -149,7 +152,7 @@ def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, rows: Tensor, start: Tenso
     width = q.shape[1] // heads
     q, kv = q.contiguous(), kv.contiguous()
     _attend[(len(asks),)](
-        q, asks, kv, rows, start, count, answer, width**-0.5, HEADS=heads, D=width, BLOCK=_BLOCK
+        q, asks, kv, rows, start, count, answer, width**-0.5, HEADS=heads, D=width, BLOCK=_BLOCK, num_warps=1
     )  # fmt: skip
     return answer
 
