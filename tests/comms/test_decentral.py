@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms import Channel, DecentralPolicy, RelayState, decentral, lists, views
+from mast_swarm.comms import Channel, DecentralPolicy, RelayState, decentral, views
 from mast_swarm.comms.relay import slot_of
 from mast_swarm.errors import MastError
-from mast_swarm.model import Policy, PolicyConfig
+from mast_swarm.model import Policy, PolicyConfig, lists
 from mast_swarm.model.attention import attend
 from mast_swarm.model.config import ENCODINGS
 from mast_swarm.space import Graph, components, nearest, neighbour_graph, reachable
@@ -213,7 +213,7 @@ def test_rows_that_share_a_name_by_accident_are_not_merged(monkeypatch: pytest.M
     assert same(command, decentral.decide(policy, state_of(run)))
 
 
-@pytest.mark.parametrize("way", [lists._attend_in_place, lists._attend_gathered])
+@pytest.mark.parametrize("way", [lists.attend_lists, lists._attend_gathered])
 @pytest.mark.parametrize("gathered", [1 << 26, 100])
 def test_attention_over_lists_is_masked_attention(way: Any, gathered: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "_GATHERED", gathered)

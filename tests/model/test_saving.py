@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from mast_swarm.errors import MastError
 from mast_swarm.model import COVERAGE, LPAC, LPACConfig, Policy, PolicyConfig, learned, load, policy, zoo_names
+from mast_swarm.model.config import ModelConfig
 
 SMALL = PolicyConfig(layers=1, heads=2, head_dim=8, message_dim=4, encoding="mlp", attention_radius=None)
 
@@ -193,3 +194,23 @@ def test_zoo_names_are_the_folders_that_hold_a_policy(tmp_path: Path, monkeypatc
 def test_reading_a_config_loads_no_torch() -> None:
     code = "import sys, mast_swarm.model, mast_swarm.comms.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("config", [COVERAGE, LPACConfig()], ids=lambda config: config.kind)
+def test_half_the_space_is_enough_and_gives_single_precision_again(tmp_path: Path, config: ModelConfig) -> None:
+    whole = policy.make(config, seed=1)
+    with torch.no_grad():
+        whole.perception.convolutions[1].running_mean.normal_()  # type: ignore[index, union-attr]
+    whole.save(tmp_path / "whole")
+    whole.save(tmp_path / "half", half=True)
+    whole.save(tmp_path / "half", half=True, overwrite=True)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
+    assert sizes[1] < 12e6 and sizes[1] == pytest.approx(sizes[0] / 2, rel=0.01)
+    half = policy.load(tmp_path / "half")
+    assert half.config == config and half.dtype == torch.float32
+    ours, theirs = half.state_dict(), whole.state_dict()
+    parameters = dict(whole.named_parameters())
+    for name, value in ours.items():
+        assert value.dtype == theirs[name].dtype
+        torch.testing.assert_close(value, theirs[name], rtol=2**-8 if name in parameters else 0, atol=0)
+    assert any(not torch.equal(ours[name], theirs[name]) for name in parameters)

@@ -41,6 +41,9 @@ def test_same_as_on_the_cpu(n):
     copy = Graph(graph.source.cuda(), graph.target.cuda(), graph.batch, graph.nodes)
     label = torch_dense.labels(graph.adjacency())
     assert torch.equal(components(copy).cpu(), label) and torch.equal(spread_labels(copy).cpu(), label)
+    if torch_cells.gpu is not None:
+        lowest = torch_cells.gpu.labels(copy.source, copy.target, copy.batch * n)
+        assert torch.equal((lowest % n).view(-1, n).cpu(), label)
     assert torch.equal(reachable(copy).cpu(), torch_dense.closure(graph.adjacency()))
     for limit in (None, 4):
         assert torch.equal(hops(copy, limit).cpu(), torch_dense.hops(graph.adjacency(), limit))
@@ -53,7 +56,8 @@ def test_captured_in_a_cuda_graph():
         distance, index = nearest(there, there, 3, exclude_self=True)
         graph = neighbour_graph(index)
         near = count_within(there, there, 5.0)
-        return distance, index, components(graph), reachable(graph), hops(graph, 5), near
+        heard = radius_graph(there, 20.0)
+        return distance, index, components(graph), reachable(graph), hops(graph, 5), near, components(heard)
 
     work()
     torch.cuda.synchronize()

@@ -21,7 +21,7 @@ from mast_swarm.space import (
     reachable,
 )
 from mast_swarm.space import dense as torch_dense
-from mast_swarm.space.graph import spread_labels
+from mast_swarm.space.graph import MatrixGraph, spread_labels
 
 
 @st.composite
@@ -85,6 +85,21 @@ def test_long_path():
     steps = hops(graph)[0].numpy()
     assert steps[g[-1], g[0]] == n - 1 and steps[g[0], g[-1]] == -1
     np.testing.assert_array_equal(steps >= 0, reachable(graph)[0].numpy())
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_a_graph_kept_as_its_matrix_is_the_same_graph(n):
+    points = torch.rand((3, n, 2), generator=torch.Generator().manual_seed(n)) * 100
+    edges, matrix = radius_graph(points, 20.0), MatrixGraph(torch_dense.near(points, 400.0))
+    assert (matrix.batch, matrix.nodes, matrix.device) == (3, n, edges.device)
+    assert torch.equal(matrix.adjacency(), edges.adjacency())
+    assert torch.equal(matrix.source, edges.source) and torch.equal(matrix.target, edges.target)
+    for question in (components, reachable, hops, torch_dense.labels):
+        asked = [graph.adjacency() if question is torch_dense.labels else graph for graph in (edges, matrix)]
+        assert torch.equal(question(asked[0]), question(asked[1]))
+    assert torch.equal(matrix.adjacency(), edges.adjacency())  # nobody has written into it
+    if n == 40:
+        assert edges.source.numel() > 0 and len(components(edges).unique()) > 1  # so that the test can fail
 
 
 def test_adjacency_says_who_hears_whom():

@@ -17,18 +17,17 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.lists import add_normed, attend_lists, turn_rows
 from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.comms.views import Nodes, chunks, look, near_entries, nodes
 from mast_swarm.errors import MastError
 from mast_swarm.model import learned
-from mast_swarm.model.encoding import Rotation
+from mast_swarm.model.lists import add_normed, attend_lists
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
+from mast_swarm.model.windowed import project
 from mast_swarm.space import Graph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
@@ -108,7 +107,7 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
     x = policy.encoding.embed(policy.lift(message), positions)  # [U, d]
     every = torch.arange(len(x), device=device)
     first, *others = cast(list[Block], list(policy.mast.blocks))
-    q, kv = _project(first, first.norm1(x), len(x), rotation, every)
+    q, kv = project(first, first.norm1(x), len(x), rotation, every)
     rows, pairs = (_CPU_ROWS, _CPU_PAIRS) if device.type == "cpu" else (_GPU_ROWS, _GPU_PAIRS)
     norms = [*(block.norm1 for block in others), policy.mast.norm]  # each follows on a block
     for part in chunks(environment, entry.shape[1], rows, pairs):
@@ -118,7 +117,7 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
         for layer, block in enumerate(others, start=2):
             work = nodes(views, layer, work.number)
             asked = int(work.itself.max()) + 1  # nodes are in order of level: those that are asked come first
-            y, h = _combine(block, y, *_project(block, h, asked, rotation, of), work, norms[layer - 1])
+            y, h = _combine(block, y, *project(block, h, asked, rotation, of), work, norms[layer - 1])
             of = of[work.itself]
         prediction[environment[part], robot[part]] = policy.act(h)[work.number.amax(1)]
     return prediction
@@ -151,19 +150,6 @@ def _entries(state: RelayState) -> tuple[Tensor, Tensor]:
     number = used.cumsum(0) - 1
     number[-1] = -1
     return used[:-1].nonzero()[:, 0], number[place]
-
-
-def _project(block: Block, h: Tensor, asked: int, rotation: Rotation | None, entry: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries [asked, d] of the first nodes, keys and values [n, 2 d] of all, from the normed h [n, d]; `entry` [n]
-    places them."""
-    attention, d = block.attention, h.shape[1]
-    weight, bias = attention.qkv.weight, attention.qkv.bias
-    q = F.linear(h[:asked], weight[:d], bias[:d])
-    kv = F.linear(h, weight[d:], bias[d:])
-    if rotation is not None:
-        turn_rows(q, rotation, entry[:asked], attention.heads)
-        turn_rows(kv[:, :d], rotation, entry, attention.heads)
-    return q, kv
 
 
 def _combine(block: Block, x: Tensor, q: Tensor, kv: Tensor, work: Nodes, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:

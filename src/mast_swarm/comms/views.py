@@ -10,6 +10,7 @@ Rows are numbered by (level, view, entry). The rows of a layer are then the firs
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,11 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms.lists import Lists, kernels
+from mast_swarm.model.lists import Lists
+
+kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.comms import kernels
 
 
 @dataclass(frozen=True)

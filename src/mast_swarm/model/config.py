@@ -22,6 +22,7 @@ class ModelConfig:
     perception: str
     observation_dim: int | tuple[int, int, int]
     message_dim: int | None
+    action_scale: float
     attention_radius: float | None = None
     exploration_time: float | None = None
 
@@ -126,6 +127,8 @@ class PolicyConfig(ModelConfig):
     """Numbers in one robot's observation; of an image its channels, height and width."""
     perception: str = "mlp"
     """The network that turns an observation into a message: mlp for numbers, cnn for images."""
+    action_scale: float = 1.0
+    """What the network's output is multiplied by to give predictions in units of u_max."""
     exploration_time: float | None = None
     """Seconds over which an exploring robot turns to a new heading; None: the policy does not explore."""
     exploration_reach: float = 300.0
@@ -138,7 +141,7 @@ class PolicyConfig(ModelConfig):
             raise unknown("encoding", str(self.encoding), ENCODINGS)
         self._check(
             counts=("layers", "heads", "head_dim", "message_dim"),
-            lengths=("wavelength", "exploration_reach", "attention_radius", "exploration_time"),
+            lengths=("wavelength", "action_scale", "exploration_reach", "attention_radius", "exploration_time"),
             optional={
                 "message_dim": "None for the width",
                 "attention_radius": "None for no window",
@@ -216,3 +219,8 @@ COVERAGE = PolicyConfig(
     perception="cnn",
 )
 """The paper's MAST-M for coverage: messages of 32 floats, lifted to d = 256 at the receiver."""
+
+POLICIES: dict[tuple[str, str], PolicyConfig | LPACConfig] = {
+    (config.task, config.kind): config for config in (PolicyConfig(), COVERAGE, LPACConfig())
+}
+"""What there is to learn, by task and kind, with the paper's sizes."""

@@ -38,7 +38,7 @@ def near_origin(positions: Tensor) -> Tensor:
     """A point near the team of each environment, [B, N, 2] -> [B, 1, 2], for phases to be relative to.
 
     At 100 km from the origin an fp32 phase is off by 0.03 rad; relative to this point it is not. Whole
-    metres, so that the subtraction itself is exact.
+    metres, so that the subtraction itself is exact (of teams that are themselves so wide, in fp64).
     """
     return positions.detach().mean(dim=-2, keepdim=True).round()
 
@@ -84,7 +84,9 @@ class Rotary(Encoding):
         self.register_buffer("omega", omega, persistent=False)
 
     def rotation(self, positions: Tensor) -> Rotation:
-        angle = phases(positions.to(self.omega.dtype), self.omega)  # [..., d_a/2]
+        # In fp64 up to whole turns: across 100 km an fp32 phase would be off by 0.03 rad.
+        angle = phases(positions.double(), self.omega.double()).remainder(2 * math.pi)  # [..., d_a/2]
+        angle = angle.to(self.omega.dtype)
         return angle.cos(), angle.sin()
 
 

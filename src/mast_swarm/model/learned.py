@@ -82,8 +82,10 @@ class Learned(nn.Module):
         """
         return prediction
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, half: bool = False) -> None:
         """Write config.json and model.safetensors to `folder`, each whole or not at all.
+
+        half: the parameters in bf16, in half the space; loading gives fp32 again. Statistics stay as they are.
 
         A folder that holds anything already is refused unless `overwrite`, which replaces these two files in place:
         whoever stops it midway leaves the old policy or the new one.
@@ -99,6 +101,8 @@ class Learned(nn.Module):
             folder.mkdir(parents=True, exist_ok=True)
             parts[CONFIG_FILE].write_text(json.dumps(self.config.to_dict(), indent=2) + "\n")
             weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+            if half:
+                weights |= {name: weights[name].bfloat16() for name, _ in self.named_parameters()}
             save_file(weights, parts[WEIGHTS_FILE])
             for name, part in parts.items():
                 os.replace(part, folder / name)

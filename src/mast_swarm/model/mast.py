@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from mast_swarm.model import windowed
 from mast_swarm.model.attention import attend_packed
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation
+from mast_swarm.model.windowed import Window
+
+Mask = Tensor | Window | None
+"""Who may attend to whom: a matrix [B, N, N] bool, neighbour lists, or everyone to everyone."""
 
 
 class Attention(nn.Module):
@@ -18,8 +23,11 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width)  # queries, keys, values; each head by head
         self.out = nn.Linear(config.width, config.width)
 
-    def forward(self, x: Tensor, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
-        return self.out(attend_packed(self.qkv(x), self.heads, rotation, mask))  # [B, N, d]
+    def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
+        qkv = self.qkv(x)  # [B, N, 3 d], or [n, 3 d] of a window's tokens
+        if isinstance(mask, Window):
+            return self.out(windowed.attend(qkv, self.heads, rotation, mask))
+        return self.out(attend_packed(qkv, self.heads, rotation, mask))
 
 
 class Block(nn.Module):
@@ -33,7 +41,7 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(d)
         self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, d))
 
-    def forward(self, x: Tensor, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
         x = x + self.attention(self.norm1(x), rotation, mask)
         return x + self.mlp(self.norm2(x))
 
@@ -46,7 +54,9 @@ class MAST(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
 
-    def forward(self, x: Tensor, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
+        if isinstance(mask, Window):
+            return windowed.run(self, x, rotation, mask)
         for block in self.blocks:
             x = block(x, rotation, mask)
         return self.norm(x)

@@ -26,8 +26,9 @@ from mast_swarm.model.learned import (
     check_positions,
 )
 from mast_swarm.model.lpac import LPAC
-from mast_swarm.model.mast import MAST
+from mast_swarm.model.mast import MAST, Mask
 from mast_swarm.model.perception import make_perception
+from mast_swarm.model.windowed import choose, find_window
 from mast_swarm.space import components, reachable
 
 ZOO = Path(__file__).parent.parent / "zoo"
@@ -45,6 +46,7 @@ class Policy(Learned):
     def __init__(self, config: PolicyConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config = PolicyConfig() if config is None else config
+        self.path = "auto"  # how attention is computed: auto, or one of windowed.PATHS
         d = config.width
         with torch.random.fork_rng(devices=[]):  # leaves the global random state as it was
             torch.manual_seed(seed)
@@ -85,10 +87,23 @@ class Policy(Learned):
             x = torch.cat((x, token), dim=1)
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
         x = self.encoding.embed(x, positions)
-        rotation = self.encoding.rotation(positions - near_origin(positions))
-        mask = allowed(positions, config.attention_radius, component if config.component_mask else None)
+        rotation = self.encoding.rotation(positions.double() - near_origin(positions))
+        mask = self._mask(positions, component if config.component_mask else None)
         y = self.mast(x, rotation, mask)  # [B, T, d]
-        return self.head(y[:, :robots]).to(self.dtype)
+        return self.act(y[:, :robots])
+
+    def _mask(self, positions: Tensor, component: Tensor | None) -> Mask:
+        """Who may attend to whom: a matrix for a small team, neighbour lists for a large one."""
+        config = self.config
+        radius, tokens = config.attention_radius, positions.shape[1]
+        path = choose(self.path, tokens, radius, positions.device, config.heads, config.head_dim)
+        if path == "dense" or radius is None:
+            return allowed(positions, radius, component)
+        return find_window(positions, radius, component, path)
+
+    def act(self, y: Tensor) -> Tensor:
+        """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""
+        return self.head(y).to(self.dtype) * self.config.action_scale
 
     def forward(
         self,
@@ -197,6 +212,8 @@ def _load_weights(policy: Learned, file: Path) -> None:
         if weights[name].shape != tensor.shape:
             shapes = f"{list(weights[name].shape)}, config.json asks for {list(tensor.shape)}"
             raise MastError(f"'{file}': tensor '{name}' has shape {shapes}")
+        if weights[name].dtype == torch.bfloat16 and tensor.is_floating_point():  # saved in half the space
+            weights[name] = weights[name].to(tensor.dtype)
         if weights[name].dtype != tensor.dtype:
             raise MastError(f"'{file}': tensor '{name}' is {weights[name].dtype}, expected {tensor.dtype}")
         if not torch.isfinite(weights[name]).all():

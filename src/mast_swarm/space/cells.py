@@ -8,16 +8,22 @@ nothing. The CPU has its own version, in numba, which nests grids where points c
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mast_swarm.space.dense import squared_distance
+
+gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.space import _gpu as gpu
 
 AXIS = 20  # bits of a cell's column and of its row
 PAIRS = 2**25  # candidate pairs looked at together, which bounds memory
@@ -136,17 +142,20 @@ def nearest_cells(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -
     index = torch.full((batch * m, k), -1, dtype=torch.int64, device=queries.device)
     waiting = torch.arange(batch * m, device=queries.device)
     cells = _fine(points)
+    own = m if exclude_self else None
     while waiting.numel():
         begin, end, gap = cells.block(place[waiting], waiting // m)
-        done = []
-        for block, query, point in cells.candidates(begin, end):
-            who = waiting[block]
-            near, name = _smallest(place, spots, who, query, point, k, n, m if exclude_self else None)
-            proven = near[:, -1] * (1 + SLACK) < gap[block].clamp_min(0) ** 2
-            proven |= gap[block] == math.inf
-            distance[who], index[who] = near.sqrt(), name
-            done.append(proven)
-        waiting = waiting[~torch.cat(done)]
+        if gpu is not None and points.is_cuda:
+            there, name = spots[cells.order], cells.order % n
+            near, index[waiting] = gpu.nearest(place, waiting, there, name, begin, end, k, own)
+        else:
+            near = distance[waiting]
+            for block, query, point in cells.candidates(begin, end):
+                near[block], index[waiting[block]] = _smallest(place, spots, waiting[block], query, point, k, n, own)
+        distance[waiting] = near.sqrt()
+        # Proven: nearer than anything outside the block of cells.
+        proven = (near[:, -1] * (1 + SLACK) < gap.clamp_min(0) ** 2) | (gap == math.inf)
+        waiting = waiting[~proven]
         if waiting.numel():
             cells = Cells.build(points, cells.side * 2)
     return distance.view(batch, m, k), index.view(batch, m, k)
@@ -179,23 +188,34 @@ def _near_pairs(
     queries: Tensor, points: Tensor, radius: float, squared_radius: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Flat (query, point) pairs nearer than the radius, in blocks."""
-    batch, m, _ = queries.shape
-    side = torch.full((batch,), radius, dtype=torch.float64, device=queries.device)
-    side = torch.minimum(side * (1 + SLACK), _extent(points) + 1.0)  # one cell then holds all, also where inf
-    cells = Cells.build(points, side)
+    cells, begin, end = _runs(queries, points, radius)
     place = queries.reshape(-1, 2)
     spots = points.reshape(-1, 2)
-    who = torch.arange(batch * m, device=queries.device)
-    begin, end, _ = cells.block(place, who // m)
+    who = torch.arange(len(place), device=queries.device)
     for block, query, point in cells.candidates(begin, end):
         flat = who[block][query]
         near = squared_distance(place[flat], spots[point]) < squared_radius
         yield flat[near], point[near]
 
 
+def _runs(queries: Tensor, points: Tensor, radius: float) -> tuple[Cells, Tensor, Tensor]:
+    """The points in cells as wide as the radius, and the runs begin, end [B * M, 3] that hold all near each query."""
+    batch, m, _ = queries.shape
+    side = torch.full((batch,), radius, dtype=torch.float64, device=queries.device)
+    side = torch.minimum(side * (1 + SLACK), _extent(points) + 1.0)  # one cell then holds all, also where inf
+    cells = Cells.build(points, side)
+    environment = torch.arange(batch, device=queries.device).repeat_interleave(m, output_size=batch * m)
+    begin, end, _ = cells.block(queries.reshape(-1, 2), environment)
+    return cells, begin, end
+
+
 def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: float) -> Tensor:
     """As neighbours.count_within, N > 0."""
     batch, m, _ = queries.shape
+    if gpu is not None and points.is_cuda:
+        cells, begin, end = _runs(queries, points, radius)
+        there = points.reshape(-1, 2)[cells.order]
+        return gpu.count_within(queries.reshape(-1, 2), there, begin, end, squared_radius).view(batch, m)
     count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
     for query, _ in _near_pairs(queries, points, radius, squared_radius):
         count.scatter_add_(0, query, torch.ones_like(query))

@@ -70,6 +70,15 @@ def count_dense(queries: Tensor, points: Tensor, squared_radius: float) -> Tenso
     return count
 
 
+def near(points: Tensor, squared_radius: float) -> Tensor:
+    """[B, N, N] bool: which different points are nearer to each other than the radius."""
+    batch, n, _ = points.shape
+    found = torch.empty((batch, n, n), dtype=torch.bool, device=points.device)
+    for block in _blocks(batch, n, n):
+        found[:, block] = squared_distance(points[:, block, None], points[:, None]) < squared_radius
+    return found & ~torch.eye(n, dtype=torch.bool, device=points.device)
+
+
 def pairs_within(points: Tensor, squared_radius: float) -> tuple[Tensor, Tensor]:
     """Flat (source, target) of all ordered pairs of different points nearer than the radius, by (target,
     source).

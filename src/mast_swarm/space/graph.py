@@ -6,17 +6,18 @@ An edge carries information from `source`, the robot that is heard, to `target`,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.space import dense
-from mast_swarm.space._checks import check_positions, check_radius
-from mast_swarm.space.neighbours import pairs_within
+from mast_swarm.space import cells, dense
+from mast_swarm.space._checks import check_positions, check_radius, squared
+from mast_swarm.space.neighbours import choose, pairs_within
 
-CUDA_DENSE = 2048  # robots up to which components on CUDA are found from the N x N matrix, without waiting
+CUDA_DENSE = 2048  # robots up to which graphs by radius, and components, on CUDA are N x N matrices: nothing waits
 MOST_HOPS = torch.iinfo(torch.int16).max
 
 
@@ -29,12 +30,51 @@ class Graph:
     batch: int
     nodes: int
 
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
     def adjacency(self) -> Tensor:
         """[B, N, N] bool: element b, i, j says that i hears j."""
         matrix = torch.zeros(self.batch * self.nodes**2, dtype=torch.bool, device=self.source.device)
         if self.nodes > 0:
             matrix.index_fill_(0, self.target * self.nodes + self.source % self.nodes, True)
         return matrix.view(self.batch, self.nodes, self.nodes)
+
+
+class MatrixGraph(Graph):
+    """A graph kept as its matrix [B, N, N] bool: element b, i, j says that i hears j.
+
+    Its edges, sorted by (target, source), are listed when somebody asks for them. Only the data know how many there
+    are, so that listing waits for the device; whoever needs the matrix alone never waits.
+    """
+
+    def __init__(self, matrix: Tensor) -> None:
+        object.__setattr__(self, "matrix", matrix)
+        object.__setattr__(self, "batch", matrix.shape[0])
+        object.__setattr__(self, "nodes", matrix.shape[1])
+
+    matrix: Tensor
+
+    @cached_property
+    def _edges(self) -> tuple[Tensor, Tensor]:
+        b, i, j = self.matrix.nonzero().unbind(-1)
+        return b * self.nodes + j, b * self.nodes + i
+
+    @property
+    def source(self) -> Tensor:
+        return self._edges[0]
+
+    @property
+    def target(self) -> Tensor:
+        return self._edges[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.matrix.device
+
+    def adjacency(self) -> Tensor:
+        return self.matrix.clone()
 
 
 def neighbour_graph(index: Tensor, *, directed: bool = False) -> Graph:
@@ -63,6 +103,8 @@ def radius_graph(points: Tensor, radius: float, *, method: str = "auto") -> Grap
     """
     check_positions("points", points)
     check_radius(radius)
+    if points.is_cuda and points.shape[1] <= CUDA_DENSE and choose(method, points, points.shape[1]) == "dense":
+        return MatrixGraph(dense.near(points.detach(), squared(radius, points.dtype)))
     source, target = pairs_within(points.detach(), radius, method)
     return Graph(source, target, points.shape[0], points.shape[1])
 
@@ -70,9 +112,14 @@ def radius_graph(points: Tensor, radius: float, *, method: str = "auto") -> Grap
 def components(graph: Graph) -> Tensor:
     """[B, N] int64: lowest index of the weakly connected component that each robot is in."""
     if graph.nodes == 0:
-        return graph.source.new_zeros((graph.batch, 0))
-    if graph.source.is_cuda:
-        return dense.labels(graph.adjacency()) if graph.nodes <= CUDA_DENSE else spread_labels(graph)
+        return torch.zeros((graph.batch, 0), dtype=torch.int64, device=graph.device)
+    if graph.device.type == "cuda":
+        if graph.nodes <= CUDA_DENSE:
+            return dense.labels(graph.adjacency())
+        if cells.gpu is None:
+            return spread_labels(graph)
+        lowest = cells.gpu.labels(graph.source, graph.target, graph.batch * graph.nodes)
+        return (lowest % graph.nodes).view(graph.batch, graph.nodes)
     from mast_swarm.space import _cpu_graph
 
     label = np.empty(graph.batch * graph.nodes, np.int64)
@@ -85,7 +132,7 @@ def spread_labels(graph: Graph) -> Tensor:
     """As components, for many robots: every edge offers each end's label to the other end and to the other's
     label, then labels jump to their label's label, until nothing changes. Waits for the device once a
     round."""
-    label = torch.arange(graph.batch * graph.nodes, device=graph.source.device)
+    label = torch.arange(graph.batch * graph.nodes, device=graph.device)
     while True:
         old = label
         a, b = old[graph.source], old[graph.target]
@@ -100,7 +147,7 @@ def spread_labels(graph: Graph) -> Tensor:
 def reachable(graph: Graph) -> Tensor:
     """[B, N, N] bool: element b, i, j says that information can flow from j to i; every robot reaches itself."""
     matrix = graph.adjacency()
-    if graph.source.is_cuda:
+    if graph.device.type == "cuda":
         return dense.closure(matrix)
     from mast_swarm.space import _cpu_graph
 
@@ -116,7 +163,7 @@ def hops(graph: Graph, limit: int | None = None) -> Tensor:
         raise MastError(f"{graph.nodes} robots, expected at most {MOST_HOPS + 1}: hops are an N x N table of int16")
     if limit is not None and limit < 0:
         raise MastError(f"limit is {limit} hops, expected 0 or more")
-    if graph.source.is_cuda:
+    if graph.device.type == "cuda":
         return dense.hops(graph.adjacency(), limit)
     from mast_swarm.space import _cpu_graph
 

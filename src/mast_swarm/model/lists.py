@@ -2,7 +2,7 @@
 
 The meaning is that of `model.attention.attend`; what differs is that queries of many views share one store of
 keys and values. On the CPU a compiled loop reads them in place, and on a GPU a kernel where there is Triton; elsewhere
-they are gathered and padded.
+they are gathered and padded. `model.windowed` makes such lists of a whole team, and `comms` of every robot's view.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from mast_swarm.model.attention import attend
 from mast_swarm.model.encoding import Rotation, rotate
 
-kernels: Any = None
+kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
-    from mast_swarm.comms import kernels
+    from mast_swarm.model import list_kernels as kernels
 
 _MOST_THREADS = numba.get_num_threads()
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
@@ -46,9 +46,9 @@ def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) 
     q [m, d]; asks [n] int64; kv [k, 2 d], keys then values, each head by head -> [n, d].
     """
     if q.device.type == "cpu":
-        return _attend_in_place(q, asks, kv, lists, heads)
+        return attend_in_place(q, asks, kv, lists, heads)[0]
     if kernels is not None and kernels.takes(q, heads):
-        return kernels.attend_lists(q, asks, kv, lists.rows, lists.start, lists.count, heads)
+        return kernels.attend_lists(q, asks, kv, lists.rows, lists.start, lists.count, heads)[0]
     return _attend_gathered(q, asks, kv, lists, heads)
 
 
@@ -67,12 +67,29 @@ def _attend_gathered(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: i
     return answer
 
 
-def _attend_in_place(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> Tensor:
+def attend_in_place(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> tuple[Tensor, Tensor]:
+    """As `attend_lists` on the CPU; also the logarithm of each softmax's denominator [n, H]."""
     answer = torch.empty(len(asks), q.shape[1], dtype=q.dtype)
+    logsum = torch.empty(len(asks), heads, dtype=q.dtype)
     rows, start, count = lists.rows.numpy(), lists.start.numpy(), lists.count.numpy()
     with _torch_threads():
-        _attend_kernel(q.numpy(), asks.numpy(), kv.numpy(), rows, start, count, heads, answer.numpy())
-    return answer
+        _attend_kernel(q.numpy(), asks.numpy(), kv.numpy(), rows, start, count, heads, answer.numpy(), logsum.numpy())
+    return answer, logsum
+
+
+def attend_backward(qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists: Lists, back: Lists) -> Tensor:
+    """The gradient [n, 3 d] of turned queries, keys and values [n, 3 d] from that of y [n, d], on the CPU.
+
+    lists: whom each row attends to; back: who attends to it. logsum [n, H] as `attend_in_place` gives it.
+    """
+    heads, width = logsum.shape[1], y.shape[1] // logsum.shape[1]
+    delta = (grad * y).unflatten(-1, (heads, width)).sum(-1)
+    into = torch.empty_like(qkv)
+    both = [t for one in (lists, back) for t in (one.rows, one.start, one.count)]
+    given: list[Any] = [t.numpy() for t in (qkv, grad.contiguous(), logsum, delta, *both, into)]
+    with _torch_threads():
+        _backward_kernel(*given)
+    return into
 
 
 def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
@@ -116,7 +133,7 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 @njit(cache=True, nogil=True, parallel=True, fastmath=_FAST)
-def _attend_kernel(q, asks, kv, rows, start, count, heads, answer):
+def _attend_kernel(q, asks, kv, rows, start, count, heads, answer, logsum):
     d = q.shape[1]
     width = d // heads
     scale = q.dtype.type(1.0 / math.sqrt(width))
@@ -140,6 +157,7 @@ def _attend_kernel(q, asks, kv, rows, start, count, heads, answer):
                 total += weight[h, e]
             for e in range(n):
                 weight[h, e] /= total
+            logsum[r, h] = top + math.log(total)
         answer[r] = 0.0
         for e in range(n):
             row = rows[first + e]
@@ -149,6 +167,46 @@ def _attend_kernel(q, asks, kv, rows, start, count, heads, answer):
                 value = kv[row, d + h * width : d + (h + 1) * width]
                 for c in range(width):
                     out[c] += w * value[c]
+
+
+@njit(cache=True, nogil=True, parallel=True, fastmath=_FAST)
+def _backward_kernel(qkv, grad, logsum, delta, rows, start, count, back_rows, back_start, back_count, into):
+    heads = logsum.shape[1]
+    d = grad.shape[1]
+    width = d // heads
+    scale = qkv.dtype.type(1.0 / math.sqrt(width))
+    for r in prange(len(qkv)):
+        into[r] = 0.0
+        for e in range(start[r], start[r] + count[r]):  # r asks
+            j = rows[e]
+            for h in range(heads):
+                a, b = h * width, (h + 1) * width
+                query, dy = qkv[r, a:b], grad[r, a:b]
+                key, value = qkv[j, d + a : d + b], qkv[j, 2 * d + a : 2 * d + b]
+                score, dp = qkv.dtype.type(0.0), qkv.dtype.type(0.0)
+                for c in range(width):
+                    score += query[c] * key[c]
+                    dp += dy[c] * value[c]
+                ds = math.exp(score * scale - logsum[r, h]) * (dp - delta[r, h]) * scale
+                dq = into[r, a:b]
+                for c in range(width):
+                    dq[c] += ds * key[c]
+        for e in range(back_start[r], back_start[r] + back_count[r]):  # r is asked
+            i = back_rows[e]
+            for h in range(heads):
+                a, b = h * width, (h + 1) * width
+                query, dy = qkv[i, a:b], grad[i, a:b]
+                key, value = qkv[r, d + a : d + b], qkv[r, 2 * d + a : 2 * d + b]
+                score, dp = qkv.dtype.type(0.0), qkv.dtype.type(0.0)
+                for c in range(width):
+                    score += query[c] * key[c]
+                    dp += dy[c] * value[c]
+                p = math.exp(score * scale - logsum[i, h])
+                ds = p * (dp - delta[i, h]) * scale
+                dk, dv = into[r, d + a : d + b], into[r, 2 * d + a : 2 * d + b]
+                for c in range(width):
+                    dk[c] += ds * query[c]
+                    dv[c] += p * dy[c]
 
 
 @njit(cache=True, nogil=True, parallel=True)

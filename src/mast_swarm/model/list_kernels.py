@@ -1,0 +1,245 @@
+"""Attention over lists on a GPU (Triton), both ways, and what goes with it: lists, rotations, sums with norms.
+
+A warp works on a row and reads keys and values where they lie, mostly from the cache; gathering them first, as plain
+torch must, moves each as often as it is listed.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 8  # keys at a time
+_LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _attend(
+    q, asks, kv, rows, start, count, answer, logsum, q_stride, kv_stride, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One row, by one warp: each thread holds the same few numbers of every key, so that sums over keys cost nothing
+    and sums over a head's width a few shuffles."""
+    WIDTH: tl.constexpr = HEADS * D
+    r = tl.program_id(0).to(tl.int64)
+    first, n = tl.load(start + r), tl.load(count + r)
+    across = tl.arange(0, WIDTH)
+    query = tl.load(q + tl.load(asks + r) * q_stride + across).to(tl.float32) * (scale * _LOG2E)
+    top = tl.full([HEADS], float("-inf"), tl.float32)
+    total = tl.zeros([HEADS], tl.float32)
+    y = tl.zeros([HEADS, D], tl.float32)
+    for done in range(0, n, BLOCK):
+        place = done + tl.arange(0, BLOCK)
+        inside = place < n
+        row = tl.load(rows + first + place, mask=inside, other=0)
+        at = kv + row[:, None] * kv_stride + across[None, :]  # [BLOCK, H D]
+        keys = tl.load(at, mask=inside[:, None], other=0.0).to(tl.float32)
+        values = tl.load(at + WIDTH, mask=inside[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(tl.reshape(keys * query[None, :], [BLOCK, HEADS, D]), 2)
+        score = tl.where(inside[:, None], score, float("-inf"))  # [BLOCK, H]
+        above = tl.maximum(top, tl.max(score, 0))  # finite: a list is never empty
+        p = tl.exp2(score - above[None, :])
+        keep = tl.exp2(top - above)
+        total = total * keep + tl.sum(p, 0)
+        y = y * keep[:, None] + tl.sum(p[:, :, None] * tl.reshape(values, [BLOCK, HEADS, D]), 0)
+        top = above
+    y = tl.reshape(y / total[:, None], [WIDTH])
+    tl.store(answer + r * WIDTH + across, y.to(answer.dtype.element_ty))
+    tl.store(logsum + r * HEADS + tl.arange(0, HEADS), top + tl.log2(total))
+
+
+@triton.jit
+def _attend_backward(
+    qkv, y, grad, logsum, delta, rows, start, count, back_rows, back_start, back_count, grad_qkv, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradients of one row, by one warp: of its query over the keys it lists, of its key and value over the
+    queries that list it. Rows of qkv are 3 H D wide."""
+    WIDTH: tl.constexpr = HEADS * D
+    r = tl.program_id(0).to(tl.int64)
+    across, head = tl.arange(0, WIDTH), tl.arange(0, HEADS)
+    own = qkv + r * 3 * WIDTH + across
+    q, k, v = tl.load(own).to(tl.float32), tl.load(own + WIDTH).to(tl.float32), tl.load(own + 2 * WIDTH).to(tl.float32)
+    dy = tl.load(grad + r * WIDTH + across).to(tl.float32)
+    lse, off = tl.load(logsum + r * HEADS + head), tl.load(delta + r * HEADS + head)
+    dq = tl.zeros([HEADS, D], tl.float32)
+    first, n = tl.load(start + r), tl.load(count + r)
+    for done in range(0, n, BLOCK):
+        inside = done + tl.arange(0, BLOCK) < n
+        row = tl.load(rows + first + done + tl.arange(0, BLOCK), mask=inside, other=0)
+        at = qkv + row[:, None] * (3 * WIDTH) + WIDTH + across[None, :]
+        keys = tl.load(at, mask=inside[:, None], other=0.0).to(tl.float32)
+        values = tl.load(at + WIDTH, mask=inside[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(tl.reshape(keys * q[None, :], [BLOCK, HEADS, D]), 2) * (scale * _LOG2E)
+        p = tl.where(inside[:, None], tl.exp2(score - lse[None, :]), 0.0)  # [BLOCK, H]
+        dp = tl.sum(tl.reshape(values * dy[None, :], [BLOCK, HEADS, D]), 2)
+        ds = p * (dp - off[None, :]) * scale
+        dq += tl.sum(ds[:, :, None] * tl.reshape(keys, [BLOCK, HEADS, D]), 0)
+    dk, dv = tl.zeros([HEADS, D], tl.float32), tl.zeros([HEADS, D], tl.float32)
+    first, n = tl.load(back_start + r), tl.load(back_count + r)
+    for done in range(0, n, BLOCK):
+        inside = done + tl.arange(0, BLOCK) < n
+        row = tl.load(back_rows + first + done + tl.arange(0, BLOCK), mask=inside, other=0)
+        at = row[:, None]
+        queries = tl.load(qkv + at * (3 * WIDTH) + across[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+        theirs = tl.load(grad + at * WIDTH + across[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+        lses = tl.load(logsum + at * HEADS + head[None, :], mask=inside[:, None], other=0.0)
+        offs = tl.load(delta + at * HEADS + head[None, :], mask=inside[:, None], other=0.0)
+        score = tl.sum(tl.reshape(queries * k[None, :], [BLOCK, HEADS, D]), 2) * (scale * _LOG2E)
+        p = tl.where(inside[:, None], tl.exp2(score - lses), 0.0)
+        dv += tl.sum(p[:, :, None] * tl.reshape(theirs, [BLOCK, HEADS, D]), 0)
+        dp = tl.sum(tl.reshape(theirs * v[None, :], [BLOCK, HEADS, D]), 2)
+        ds = p * (dp - offs) * scale
+        dk += tl.sum(ds[:, :, None] * tl.reshape(queries, [BLOCK, HEADS, D]), 0)
+    into = grad_qkv + r * 3 * WIDTH + across
+    tl.store(into, tl.reshape(dq, [WIDTH]).to(grad_qkv.dtype.element_ty))
+    tl.store(into + WIDTH, tl.reshape(dk, [WIDTH]).to(grad_qkv.dtype.element_ty))
+    tl.store(into + 2 * WIDTH, tl.reshape(dv, [WIDTH]).to(grad_qkv.dtype.element_ty))
+
+
+@triton.jit
+def _neighbours(
+    positions, label, begin, end, start, count, rows, squared,
+    FILL: tl.constexpr, LABELLED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The points of three runs that are near one point, by one warp: how many, or (FILL) which, ascending."""
+    r = tl.program_id(0).to(tl.int64)
+    x, y = tl.load(positions + 2 * r), tl.load(positions + 2 * r + 1)
+    own = tl.load(label + r) if LABELLED else 0
+    found = tl.load(start + r) if FILL else tl.zeros([], tl.int64)
+    for run in range(3):
+        last = tl.load(end + 3 * r + run)
+        for first in range(tl.load(begin + 3 * r + run), last, BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            inside = at < last
+            there_x = tl.load(positions + 2 * at, mask=inside, other=0.0)
+            there_y = tl.load(positions + 2 * at + 1, mask=inside, other=0.0)
+            near = inside & (apart(there_x, there_y, x, y) < squared)
+            if LABELLED:
+                near = near & (tl.load(label + at, mask=inside, other=0) == own)
+            near = near | (at == r)  # everyone sees itself
+            if FILL:
+                tl.store(rows + found + tl.cumsum(near.to(tl.int32), 0) - 1, at, mask=near)
+            found += tl.sum(near.to(tl.int32), 0)
+    if not FILL:
+        tl.store(count + r, found)
+
+
+@triton.jit
+def apart(x, y, from_x, from_y):
+    """Squared distances as plain torch rounds them: the launches below forbid fused multiply and add."""
+    return (x - from_x) * (x - from_x) + (y - from_y) * (y - from_y)
+
+
+@triton.jit
+def _turn(x, cos, sin, entry, rows, stride, HEADS: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr):
+    """Whole rows are read and split into real and imaginary parts in registers: reading every other number is slow."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    there = row[:, None] < rows
+    at = x + row[:, None] * stride + tl.arange(0, 2 * HEADS * E)[None, :]
+    real, imaginary = tl.split(tl.reshape(tl.load(at, mask=there, other=0.0), [ROWS, HEADS * E, 2]))
+    phase = tl.load(entry + row, mask=row < rows, other=0)[:, None] * E + (tl.arange(0, HEADS * E) % E)[None, :]
+    c, s = tl.load(cos + phase, mask=there, other=0.0), tl.load(sin + phase, mask=there, other=0.0)
+    turned = tl.join(real * c - imaginary * s, real * s + imaginary * c)
+    tl.store(at, tl.reshape(turned, [ROWS, 2 * HEADS * E]).to(x.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _add_normed(
+    x, asks, y, weight, bias, total, normed, rows, width, eps,
+    ASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    across = tl.arange(0, WIDTH)[None, :]
+    there = (row[:, None] < rows) & (across < width)
+    source = tl.load(asks + row, mask=row < rows, other=0) if ASKED else row
+    at = row[:, None] * width + across
+    v = tl.load(x + source[:, None] * width + across, mask=there, other=0.0)
+    v += tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+    tl.store(total + at, v, mask=there)
+    mean = tl.sum(v, 1)[:, None] / width
+    off = tl.where(across < width, v - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(off * off, 1)[:, None] / width + eps)
+    h = off * scale * tl.load(weight + across, mask=across < width, other=0.0)
+    h += tl.load(bias + across, mask=across < width, other=0.0)
+    tl.store(normed + at, h.to(normed.dtype.element_ty), mask=there)
+
+
+def takes(rows: Tensor, heads: int) -> bool:
+    """Whether the kernels take rows [n, d]: heads and their widths powers of two, and no more precise than fp32."""
+    width = rows.shape[1] // heads
+    return heads & (heads - 1) == 0 and width & (width - 1) == 0 and rows.dtype != torch.float64
+
+
+def turn_rows(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, heads: int) -> None:
+    """As `lists.turn_rows`: x [n, d] whose rows may lie apart, cos and sin [U, d_a/2], entry [n]."""
+    rows = 8
+    _turn[(triton.cdiv(len(x), rows),)](
+        x, cos, sin, entry, len(x), x.stride(0), HEADS=heads, E=cos.shape[1], ROWS=rows
+    )  # fmt: skip
+
+
+def attend_lists(
+    q: Tensor, asks: Tensor, kv: Tensor, rows: Tensor, start: Tensor, count: Tensor, heads: int
+) -> tuple[Tensor, Tensor]:
+    """As `lists.attend_lists`: q [m, d], asks [n], kv [k, 2 d] (rows may lie apart), list r is
+    rows[start[r] : start[r] + count[r]] -> [n, d], and the log2 of each softmax's denominator [n, H]."""
+    d = kv.shape[1] // 2
+    answer = torch.empty((len(asks), d), dtype=q.dtype, device=q.device)
+    logsum = torch.empty((len(asks), heads), dtype=torch.float32, device=q.device)
+    width = d // heads
+    _attend[(len(asks),)](
+        q, asks, kv, rows, start, count, answer, logsum, q.stride(0), kv.stride(0), width**-0.5,
+        HEADS=heads, D=width, BLOCK=_BLOCK, num_warps=1,
+    )  # fmt: skip
+    return answer, logsum
+
+
+def attend_backward(
+    qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists: tuple[Tensor, ...], back: tuple[Tensor, ...]
+) -> Tensor:
+    """The gradient [n, 3 d] of turned queries, keys and values from that of y [n, d].
+
+    lists: rows, start, count of who is listed by each row; back: of who lists it.
+    """
+    heads, width = logsum.shape[1], y.shape[1] // logsum.shape[1]
+    delta = (grad.float() * y.float()).unflatten(-1, (heads, width)).sum(-1)  # [n, H]
+    grad_qkv = torch.empty_like(qkv)
+    _attend_backward[(len(qkv),)](
+        qkv, y, grad.contiguous(), logsum, delta, *lists, *back, grad_qkv, width**-0.5,
+        HEADS=heads, D=width, BLOCK=_BLOCK, num_warps=1,
+    )  # fmt: skip
+    return grad_qkv
+
+
+def neighbours(
+    positions: Tensor, label: Tensor | None, begin: Tensor, end: Tensor, squared: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Who is near whom among points [n, 2] sorted so that all near one are in its three runs begin, end [n, 3]; of
+    equal label [n] where there are labels -> rows, start, count of the lists, each with its own point in it."""
+    count = torch.empty(len(positions), dtype=torch.int64, device=positions.device)
+    given = (positions, positions if label is None else label, begin, end)
+    shape = {"LABELLED": label is not None, "BLOCK": 32, "num_warps": 1, "enable_fp_fusion": False}
+    _neighbours[(len(positions),)](*given, count, count, count, squared, FILL=False, **shape)
+    ends = count.cumsum(0)
+    start = ends - count
+    rows = torch.empty(int(ends[-1]), dtype=torch.int64, device=positions.device)
+    _neighbours[(len(positions),)](*given, start, count, rows, squared, FILL=True, **shape)
+    return rows, start, count
+
+
+def add_normed(
+    x: Tensor, asks: Tensor | None, y: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """As `lists.add_normed`: x [m, d] fp32 -> [n, d] fp32, and its norm in the precision of y [n, d]."""
+    y = y.contiguous()
+    total, normed = torch.empty_like(y, dtype=torch.float32), torch.empty_like(y)
+    count, width = y.shape
+    rows = 4
+    _add_normed[(triton.cdiv(count, rows),)](
+        x.contiguous(), asks, y, weight, bias, total, normed, count, width, eps,
+        ASKED=asks is not None, ROWS=rows, WIDTH=triton.next_power_of_2(width),
+    )  # fmt: skip
+    return total, normed

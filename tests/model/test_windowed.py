@@ -1,0 +1,168 @@
+"""Every path of attention in windows has one meaning: that of the mask of all pairs, in value and in gradient."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mast_swarm.errors import MastError
+from mast_swarm.model import Policy, PolicyConfig
+from mast_swarm.model.attention import allowed, attend_packed
+from mast_swarm.model.encoding import make_encoding
+from mast_swarm.model.windowed import attend, choose, find_window
+
+CUDA = torch.cuda.is_available()
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not CUDA, reason="needs a CUDA device"))]
+RADIUS = 100.0
+
+
+def scatter(kind: str, batch: int, tokens: int, seed: int) -> Tensor:
+    """Positions [B, T, 2] of one kind; environments differ in density."""
+    rng = torch.Generator().manual_seed(seed)
+    place = torch.rand(batch, tokens, 2, generator=rng)
+    width = torch.linspace(150, 2000, batch)[:, None, None]
+    if kind == "clustered":
+        centre = torch.rand(batch, 1 + tokens // 10, 2, generator=rng) * width
+        return centre[:, torch.arange(tokens) // 10] + 30 * place
+    if kind == "one cell":
+        return place * 50
+    if kind == "far apart":
+        return place * 50_000
+    return place * width
+
+
+def labels(kind: str | None, positions: Tensor, seed: int) -> Tensor | None:
+    rng = torch.Generator().manual_seed(seed)
+    batch, tokens, _ = positions.shape
+    if kind == "labels":
+        return torch.randint(0, 3, (batch, tokens), generator=rng)
+    if kind == "matrix":
+        return torch.rand(batch, tokens, tokens, generator=rng) < 0.6
+    return None
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(
+    kind=st.sampled_from(["uniform", "clustered", "one cell", "far apart"]),
+    batch=st.integers(1, 3),
+    tokens=st.integers(1, 60),
+    component=st.sampled_from([None, "labels", "matrix"]),
+    turned=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_paths_agree_in_value_and_gradient(
+    device: str, kind: str, batch: int, tokens: int, component: str | None, turned: bool, seed: int
+) -> None:
+    heads, width = 2, 8
+    positions = scatter(kind, batch, tokens, seed).to(device)
+    label = labels(component, positions.cpu(), seed)
+    label = None if label is None else label.to(device)
+    rng = torch.Generator().manual_seed(seed)
+    qkv = torch.randn(batch, tokens, 3 * heads * width, generator=rng).to(device).requires_grad_()
+    weight = torch.randn(batch, tokens, heads * width, generator=rng).to(device)
+    encoding = make_encoding(PolicyConfig(heads=heads, head_dim=width)).to(device)
+    rotation = encoding.rotation(positions) if turned else None
+    mask = allowed(positions, RADIUS, label)
+    expected = attend_packed(qkv, heads, rotation, mask)
+    (grad,) = torch.autograd.grad(expected, qkv, weight)
+    for path in ("lists", "kernel"):
+        window = find_window(positions, RADIUS, label, path)
+        order = torch.arange(batch * tokens, device=device) if window.order is None else window.order
+        tables = None if rotation is None else tuple(table.flatten(0, 1)[order] for table in rotation)
+        y = attend(qkv.flatten(0, 1)[order], heads, tables, window)
+        found = torch.zeros_like(y).index_copy(0, order, y).view_as(expected)
+        assert torch.allclose(found, expected, atol=1e-5), path
+        (ours,) = torch.autograd.grad(found, qkv, weight)
+        assert torch.allclose(ours, grad, atol=1e-5), path
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("variant", ["M", "L", "C"])
+def test_a_policy_decides_alike_on_every_path(device: str, variant: str) -> None:
+    config = PolicyConfig(variant=variant, layers=3, heads=2, head_dim=16, attention_radius=RADIUS, observation_dim=5)
+    policy = Policy(config, seed=1).to(device)
+    positions = scatter("uniform", 2, 150, 3).to(device)
+    features = torch.randn(2, 150, 5, generator=torch.Generator().manual_seed(0)).to(device)
+    given: dict[str, Any] = {"component": labels("labels", positions.cpu(), 1)}
+    given["component"] = given["component"].to(device)
+    if variant == "C":
+        given["goals"] = scatter("uniform", 2, 150, 4).to(device)
+    results = {}
+    for path in ("dense", "lists", "kernel"):
+        policy.path = path
+        with torch.no_grad():
+            quiet = policy(features, positions, **given)
+        policy.zero_grad()
+        learning = policy(features, positions, **given)
+        learning.square().mean().backward()
+        gradients = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
+        results[path] = (quiet, learning.detach(), gradients)
+    for path in ("lists", "kernel"):
+        for ours, dense in zip(results[path], results["dense"], strict=True):
+            assert torch.allclose(ours, dense, atol=1e-5), path
+
+
+def test_a_wide_team_keeps_its_phases() -> None:
+    """Two pairs of robots 100 km apart: each pair decides as if it were alone."""
+    policy = Policy(PolicyConfig(layers=2, heads=2, head_dim=16, observation_dim=5), seed=1)
+    pair = torch.tensor([[0.0, 0.0], [30.0, 40.0]])
+    features = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0))
+    both = torch.cat((pair, pair + torch.tensor([98_304.0, 65_536.0])))[None]
+    with torch.no_grad():
+        alone = torch.cat((policy(features[:, :2], both[:, :2]), policy(features[:, 2:], both[:, 2:])), dim=1)
+        assert torch.allclose(policy(features, both), alone, atol=1e-5)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    cpu = torch.device("cpu")
+    assert choose("auto", 100, RADIUS, cpu, 4, 64) == "dense"
+    assert choose("auto", 100_000, RADIUS, cpu, 4, 64) == "kernel"
+    assert choose("auto", 100_000, None, cpu, 4, 64) == "dense"
+    with pytest.raises(MastError, match="without a window: use dense"):
+        choose("lists", 100, None, cpu, 4, 64)
+    with pytest.raises(MastError, match="attention path 'flash'"):
+        choose("flash", 100, RADIUS, cpu, 4, 64)
+    with pytest.raises(MastError, match="'kernel' cannot run on this meta device with heads of 64: use dense or lists"):
+        choose("kernel", 100, RADIUS, torch.device("meta"), 4, 64)
+    with pytest.raises(MastError, match="positions hold NaN"):
+        find_window(torch.tensor([[[0.0, float("nan")]]]), RADIUS, None, "kernel")
+
+
+CAPPED = """
+import resource, torch
+from mast_swarm.model import Policy, PolicyConfig
+from mast_swarm.world.config import NavigationConfig
+from mast_swarm.world.navigation import Navigation
+from mast_swarm.evaluate.actors import make_actor
+torch.set_num_threads(1)
+policy = Policy(PolicyConfig(layers=1, heads=1, head_dim=8))
+def step(agents):
+    world = Navigation(NavigationConfig(agents=agents, scenario="clusters-1"))
+    actor = make_actor(policy, world)
+    state = world.reset([0])
+    actor.start([0])
+    state = world.step(state, actor.act(state, world.observe(state)))
+    assert 0 <= float(world.metrics(state)["success_rate"][0]) <= 1
+with torch.inference_mode():
+    step(2_000)  # compiles
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 700 * 2**20,) * 2)  # a bit for each pair would be 4.9 GB
+    step(200_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_nothing_is_n_by_n() -> None:
+    """A whole step of 200,000 robots (neighbours, observation, components, policy, motion, metric) in 700 MB."""
+    env = os.environ | {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", CAPPED], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
