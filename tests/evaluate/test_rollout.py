@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+import mast_swarm.controllers.coverage  # noqa: F401  registers them
 from mast_swarm import Channel, MastError, Navigation, NavigationConfig, Policy, PolicyConfig, Recording, rollout
 from mast_swarm.controllers import Lsap
 from mast_swarm.evaluate.actors import labels, make_actor, pick_device
+from mast_swarm.space.maps import unpack
+from mast_swarm.world.config import CoverageConfig
+from mast_swarm.world.coverage import Coverage
 
 SEEDS = [3, 8, 21]
 
@@ -58,7 +62,7 @@ def test_metrics_and_recordings_agree_with_numpy(world: Navigation, tmp_path: Pa
     }
     for episode, recording in enumerate(ran.recordings):
         p = recording.positions.astype(np.float64)
-        far = np.linalg.norm(p[:, :, None] - recording.goals[None, None], axis=-1)  # [T+1, N, M]
+        far = np.linalg.norm(p[:, :, None] - recording.scene["goals"][None, None], axis=-1)  # [T+1, N, M]
         np.testing.assert_allclose(ran.metrics["success_rate"][episode], (far.min(1) < 5.0).mean(1), atol=1e-6)
         pairs = np.linalg.norm(p[:, :, None] - p[:, None], axis=-1) < 5.0
         np.testing.assert_array_equal(ran.metrics["collisions"][episode], (pairs.sum((1, 2)) - 16) / 2)
@@ -70,11 +74,50 @@ def test_metrics_and_recordings_agree_with_numpy(world: Navigation, tmp_path: Pa
     ]
     ran.recordings[1].save(tmp_path / "one.npz")
     loaded = Recording.load(tmp_path / "one.npz")
-    for field, value in vars(ran.recordings[1]).items():
-        np.testing.assert_array_equal(getattr(loaded, field), value)
+    np.testing.assert_equal(vars(loaded), vars(ran.recordings[1]))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "one.npz").read_bytes()[:500])
     with pytest.raises(MastError, match=r"cut\.npz is not a recording"):
         Recording.load(tmp_path / "cut.npz")
+    np.savez(tmp_path / "other.npz", about=np.array("{}"), positions=np.zeros((1, 1, 2)))
+    with pytest.raises(MastError, match=r"other\.npz is not a recording made by mast"):
+        Recording.load(tmp_path / "other.npz")
+
+
+@pytest.mark.parametrize("side", [256.0, 300.0])  # maps of one cell a pixel do not need the world to be a power of two
+def test_a_coverage_recording_knows_what_was_seen_when(side: float, tmp_path: Path) -> None:
+    world = Coverage(CoverageConfig(agents=5, features=4, side=side, dt=1.0, local_map=64.0))
+    ran = rollout(world, "clairvoyant", SEEDS, 20, record=2)
+    assert len(ran.recordings) == 2
+    recording = ran.recordings[1]
+    pixels = len(recording.scene["density"])
+    assert pixels == 128 and recording.scene["density"].max() == 255
+    middle = ((np.arange(pixels) + 0.5) * side / pixels).astype(int)
+    state, actor = world.reset([SEEDS[1]]), make_actor("clairvoyant", world)
+    for instant in range(21):
+        np.testing.assert_array_equal(recording.positions[instant], state.positions[0])
+        seen_by_any = unpack(state.seen_by_any[0], world.config.cells).numpy()[np.ix_(middle, middle)]
+        seen_at = recording.scene["seen_at"]
+        np.testing.assert_array_equal((seen_at >= 0) & (seen_at <= instant), seen_by_any)
+        assert recording.metrics["cost"][instant] == pytest.approx(float(state.cost))
+        state = world.step(state, actor.act(state, world.observe(state)))
+    assert 0 < seen_by_any.mean() < 1 and recording.scene["seen_at"].max() > 0
+    recording.save(tmp_path / "cover.npz")
+    np.testing.assert_equal(vars(Recording.load(tmp_path / "cover.npz")), vars(recording))
+
+
+def test_a_recorded_density_is_the_mean_of_the_map() -> None:
+    world = Coverage(CoverageConfig(agents=3, features=4, side=512.0))
+    density = world.reset([4]).density[0].numpy()
+    means = density.reshape(128, 4, 128, 4).mean(axis=(1, 3))
+    kept = rollout(world, "clairvoyant", [4], 1, record=1).recordings[0].scene["density"]
+    assert kept.dtype == np.uint8
+    np.testing.assert_allclose(kept, 255 * means / means.max(), atol=0.51)
+
+
+def test_a_coverage_recording_is_small(tmp_path: Path) -> None:
+    ran = rollout(Coverage(), "clairvoyant", [0], 600, record=1)
+    ran.recordings[0].save(tmp_path / "cover.npz")
+    assert (tmp_path / "cover.npz").stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("policy", ["lsap", "dhba-2", "folder"])

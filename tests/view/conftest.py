@@ -1,7 +1,9 @@
-"""Small made-up rollouts: robots go straight to the goals that an assignment gives them."""
+"""Small rollouts: made-up ones of navigation, where robots go straight to the goals that an assignment gives them, and
+real ones of coverage."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +12,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
+import mast_swarm.controllers.coverage  # noqa: F401  registers what drives the robots
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.evaluate.rollout import rollout
+from mast_swarm.world.config import CoverageConfig
+from mast_swarm.world.coverage import Coverage
 
 SPEED = 5.0  # m/s
 SUCCESS_RADIUS = 5.0  # m
@@ -50,22 +56,34 @@ def simulate(
         goals_seen[frame, :, :near] = np.reshape(cKDTree(goals).query(points, k=near)[1], (robots, near))
         success_rate[frame] = (tree.query(goals)[0] < SUCCESS_RADIUS).mean()
     return Recording(
+        task="navigation",
         policy=policy,
         scenario="clusters",
         seed=seed,
         delay=delay,
         dt=1.0,
         width=float(width),
-        success_radius=SUCCESS_RADIUS,
         attention_radius=attention_radius,
-        goals=goals,
+        settings={"success_radius": SUCCESS_RADIUS},
         positions=positions,
-        neighbours=neighbours,
-        goals_seen=goals_seen,
-        success_rate=success_rate,
+        metrics={"success_rate": success_rate},
+        frames={"neighbours": neighbours, "goals_seen": goals_seen},
+        scene={"goals": goals},
     )
+
+
+@functools.cache
+def cover(policy: str = "clairvoyant", robots: int = 12, steps: int = 60, seed: int = 0) -> Recording:
+    """A rollout in a world of 512 m, where robots walk up to 5 m a step."""
+    world = Coverage(CoverageConfig(agents=robots, features=6, side=512.0, dt=1.0, communication_range=160.0))
+    return rollout(world, policy, [seed], steps, record=1).recordings[0]
 
 
 @pytest.fixture(scope="session")
 def make_recording() -> Callable[..., Recording]:
     return simulate
+
+
+@pytest.fixture(scope="session")
+def make_cover() -> Callable[..., Recording]:
+    return cover

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+from scipy.spatial import cKDTree
 
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.view.coverage import seen
 from mast_swarm.view.replay import write_replay
 
 MakeRecording = Callable[..., Recording]
@@ -110,13 +116,16 @@ class Player:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, make_recording: MakeRecording) -> dict[str, Path]:
+def pages(
+    tmp_path_factory: pytest.TempPathFactory, make_recording: MakeRecording, make_cover: MakeRecording
+) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     first = make_recording(robots=50, steps=80)
     second = make_recording(robots=50, steps=80, policy="dhba-4", delay=1.0, taking_part=0.5)
     bare = make_recording(robots=5, steps=0, attention_radius=None)
     crowd = [make_recording(robots=1000, steps=60, policy=policy) for policy in ("lsap", "mast-m")]
     sets = {"one": [first], "two": [first, second], "bare": [bare], "crowd": crowd}
+    sets["cover"] = [make_cover(), make_cover("d-cvt")]
     return {name: write_replay(folder / f"{name}.html", what, name) for name, what in sets.items()}
 
 
@@ -183,7 +192,7 @@ def test_scrubbing_by_slider_keys_and_curve(two: Player, make_recording: MakeRec
     two.press(Keys.END)
     two.settle()
     assert two.find("#clock").text.startswith("80.0 s")
-    rate = make_recording(robots=50, steps=80, taking_part=0.5).success_rate[-1]
+    rate = make_recording(robots=50, steps=80, taking_part=0.5).metrics["success_rate"][-1]
     assert two.browser.find_elements(By.CSS_SELECTOR, ".rate")[1].text.startswith(f"{rate:.2f}")
     assert two.browser.find_elements(By.CSS_SELECTOR, "#values b")[1].text == f"{rate:.2f}"
 
@@ -321,3 +330,88 @@ def test_a_thousand_robots_stay_fluid(browser: WebDriver, pages: dict[str, Path]
         costs.append(player.run("return mastReplay.paintMs"))
     assert sorted(costs)[len(costs) // 2] < 50  # ms for both pictures; some 8 on an idle core
     assert player.errors() == []
+
+
+@pytest.fixture
+def cover(browser: WebDriver, pages: dict[str, Path]) -> Iterator[Player]:
+    player = Player(browser, pages["cover"])
+    yield player
+    assert player.errors() == []
+
+
+def test_coverage_shows_the_cost_of_each_instant(cover: Player, make_cover: MakeRecording) -> None:
+    recordings, pictures = [make_cover(), make_cover("d-cvt")], set()
+    assert cover.find("#curve-title").text == "Normalised cost"
+    for t in (0, 7, 60):
+        cover.run(
+            "const s = document.getElementById('scrub'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))", t
+        )
+        pictures.add(cover.picture())
+        costs = [f"{recording.metrics['cost'][t]:.3f}" for recording in recordings]
+        rates = cover.browser.find_elements(By.CSS_SELECTOR, ".rate")
+        assert [rate.text for rate in rates] == [f"{cost} normalised cost" for cost in costs]
+        assert [item.text for item in cover.browser.find_elements(By.CSS_SELECTOR, "#values b")] == costs
+        average = recordings[1].metrics["cost_time_average"][t]
+        assert f"average {average:.3f}" in cover.browser.find_elements(By.CSS_SELECTOR, ".status")[1].text
+    assert len(pictures) == 3
+
+
+def test_coverage_colours_what_the_team_has_seen(cover: Player, make_cover: MakeRecording) -> None:
+    recording = make_cover()
+    for t in (0, 20, 60):
+        cover.seek(t)
+        address = cover.run("return mastReplay.recordings[0].map.toDataURL()")
+        image = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).convert("RGB"))
+        known = seen(recording, t)
+        assert ((image[..., 0] > image[..., 2])[::-1] == known).all()  # the world's y points up, a picture's down
+        share = recording.scene["density"][known].sum() / recording.scene["density"].sum()
+        assert f"{100 * share:.0f} % of the density seen" in cover.find(".status").text
+
+
+@pytest.mark.parametrize("key", ["links", "cells", "trails", "unseen"])
+def test_each_coverage_toggle_changes_the_picture_and_back(cover: Player, key: str) -> None:
+    cover.seek(30)
+    before = cover.picture()
+    cover.find(f"#toggle-{key}").click()
+    assert cover.picture() != before
+    cover.press(key[0])
+    assert cover.picture() == before
+
+
+def test_a_coverage_robot_tells_its_cell_and_whom_it_hears(cover: Player, make_cover: MakeRecording) -> None:
+    recording = make_cover()
+    robots = recording.positions[60].astype(float)
+    middles = np.stack(np.meshgrid(*[np.arange(1.0, 512, 2)] * 2), axis=-1).reshape(-1, 2)
+    shares = np.bincount(cKDTree(robots).query(middles)[1], minlength=len(robots)) / len(middles)
+    apart = np.linalg.norm(robots[:, None] - robots, axis=-1)
+    cover.seek(60)
+    before = cover.picture()
+    for robot in range(len(robots)):
+        cover.run("mastReplay.select(arguments[0], true)", robot)
+        cover.settle()
+        assert cover.picture() != before
+        told = dict(
+            zip(
+                *(
+                    cover.run(
+                        f"return [...document.querySelector('#inspected dl').querySelectorAll('{tag}')]"
+                        ".map((e) => e.textContent)"
+                    )
+                    for tag in ("dt", "dd")
+                ),
+                strict=True,
+            )
+        )
+        assert float(told["Cell"].split()[0]) == pytest.approx(100 * shares[robot], abs=0.2)
+        heard = [other for other in np.argsort(apart[robot])[1:] if apart[robot, other] < 160]
+        named = [int(part.split("\u00a0")[0]) for part in told["Hears"].split(", ")] if heard else []
+        assert named == heard[:4]
+        assert (f"and {len(heard) - 4} more" in told["Hears"]) == (len(heard) > 4)
+
+
+def test_a_coverage_page_is_light_and_dark(cover: Player) -> None:
+    button, seen = cover.find("#theme"), set()
+    for _ in range(2):
+        button.click()
+        seen.add(cover.picture())
+    assert len(seen) == 2

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.view.plots import frame, frames, success_curves
+from mast_swarm.view.plots import frame, frames, metric_curves
 from mast_swarm.view.style import SCENE, policy_colour, policy_dash, style
 
 MakeRecording = Callable[..., Recording]
@@ -35,21 +35,23 @@ def curve(top: float, half: float = 0.03) -> tuple[np.ndarray, ...]:
     return t, mean, mean - half, mean + half
 
 
-def test_success_curves_draws_a_line_and_a_band_for_each_policy(tmp_path: Path) -> None:
+def test_metric_curves_draws_a_line_and_a_band_for_each_policy(tmp_path: Path) -> None:
     curves = {"lsap": curve(1.0), "dhba-4": curve(0.8), "dhba-0": curve(0.6)}
-    path = success_curves(curves, tmp_path / "curves.png", title="Navigation")
+    path = metric_curves(curves, tmp_path / "curves.png", label="success rate", title="Navigation")
     image = pixels(path)
     assert image.shape == (640, 1024, 3)
     assert all(count(image, policy_colour(number)) > 300 for number in range(3))
     assert count(image, policy_colour(3)) == 0
-    narrow = pixels(success_curves({k: curve(1.0, 0.001) for k in curves}, tmp_path / "narrow.png"))
+    narrow = pixels(
+        metric_curves({k: curve(1.0, 0.001) for k in curves}, tmp_path / "narrow.png", label="success rate")
+    )
     assert (image < 250).any(axis=2).sum() > (narrow < 250).any(axis=2).sum()
 
 
-def test_success_curves_takes_one_point_and_more_policies_than_colours(tmp_path: Path) -> None:
-    success_curves({"one": ([0.0], [0.5], [0.4], [0.6])}, tmp_path / "point.png")
+def test_metric_curves_takes_one_point_and_more_policies_than_colours(tmp_path: Path) -> None:
+    metric_curves({"one": ([0.0], [0.5], [0.4], [0.6])}, tmp_path / "point.png", label="cost")
     many = {f"dhba-{k}": curve(0.5 + 0.04 * k) for k in range(10)}
-    assert pixels(success_curves(many, tmp_path / "many.png")).shape == (640, 1024, 3)
+    assert pixels(metric_curves(many, tmp_path / "many.png", label="cost")).shape == (640, 1024, 3)
     assert (policy_colour(9), policy_dash(9)) != (policy_colour(1), policy_dash(1))
 
 
@@ -61,9 +63,9 @@ def test_success_curves_takes_one_point_and_more_policies_than_colours(tmp_path:
         ({"lsap": ([0, 1], [0, np.nan], [0, 1], [0, 1])}, "not finite"),
     ],
 )
-def test_success_curves_names_what_is_wrong(tmp_path: Path, curves: dict, message: str) -> None:
+def test_metric_curves_names_what_is_wrong(tmp_path: Path, curves: dict, message: str) -> None:
     with pytest.raises(MastError, match=message):
-        success_curves(curves, tmp_path / "curves.png")
+        metric_curves(curves, tmp_path / "curves.png", label="success rate")
     assert not list(tmp_path.iterdir())
 
 

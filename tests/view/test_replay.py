@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.view import replay
+from mast_swarm.view.packing import from_one
 from mast_swarm.view.replay import write_replay
 
 MakeRecording = Callable[..., Recording]
@@ -66,16 +66,19 @@ def embedded(path: Path) -> list[dict[str, Any]]:
 def assert_holds(packed: dict[str, Any], recording: Recording) -> None:
     arrays = {name: unpacked(entry) for name, entry in packed["arrays"].items()}
     half = packed["unit"] / 2 * 1.001
-    for name in ("positions", "goals"):
+    goals, success_rate = recording.scene["goals"], recording.metrics["success_rate"]
+    for name, points in (("positions", recording.positions), ("goals", goals)):
         metres = arrays[name] * packed["unit"] + np.array(packed["origin"])
-        np.testing.assert_allclose(metres, getattr(recording, name), rtol=0, atol=half)
+        np.testing.assert_allclose(metres, points, rtol=0, atol=half)
     for name in ("neighbours", "goals_seen"):
-        np.testing.assert_array_equal(arrays[name].astype(int) - 1, getattr(recording, name))
-    np.testing.assert_array_equal(arrays["success_rate"], recording.success_rate)
-    bits = np.unpackbits(arrays["reached"], axis=1, count=len(recording.goals), bitorder="little")
-    np.testing.assert_allclose(bits.mean(axis=1), recording.success_rate, atol=1e-6)
-    for name in ("policy", "dt", "width", "success_radius", "attention_radius"):
+        np.testing.assert_array_equal(arrays[name].astype(int) - 1, recording.frames[name])
+    np.testing.assert_array_equal(arrays["success_rate"], success_rate)
+    bits = np.unpackbits(arrays["reached"], axis=1, count=len(goals), bitorder="little")
+    np.testing.assert_allclose(bits.mean(axis=1), success_rate, atol=1e-6)
+    for name in ("policy", "dt", "width", "attention_radius"):
         assert packed[name] == getattr(recording, name)
+    assert packed["success_radius"] == recording.settings["success_radius"]
+    assert packed["metric"]["name"] == "success_rate"
 
 
 def test_round_trip(tmp_path: Path, make_recording: MakeRecording) -> None:
@@ -111,23 +114,25 @@ def test_any_world_fits(
     moved = dataclasses.replace(
         recording,
         positions=(recording.positions.astype(float) * scale + offset).astype(np.float32),
-        goals=(recording.goals.astype(float) * scale + offset).astype(np.float32),
+        scene={"goals": (recording.scene["goals"].astype(float) * scale + offset).astype(np.float32)},
     )
+    goals = moved.scene["goals"]
     # The share of goals reached changes with the scale, so it is counted again here.
-    distance = np.linalg.norm(moved.positions[:, :, None].astype(float) - moved.goals, axis=-1).min(axis=1)
-    moved = dataclasses.replace(moved, success_rate=(distance < 5).mean(axis=1).astype(np.float32))
+    distance = np.linalg.norm(moved.positions[:, :, None].astype(float) - goals, axis=-1).min(axis=1)
+    rate = (distance < 5).mean(axis=1).astype(np.float32)
+    moved = dataclasses.replace(moved, metrics={"success_rate": rate})
     path = write_replay(tmp_path_factory.mktemp("replay") / "replay.html", [moved])
     packed = embedded(path)[0]
     assert_holds(packed, moved)
-    points = np.concatenate([moved.positions.reshape(-1, 2), moved.goals]).astype(float)
+    points = np.concatenate([moved.positions.reshape(-1, 2), goals]).astype(float)
     assert packed["unit"] <= max(0.1, np.ptp(points, axis=0).max() / 65533)
 
 
 def test_many_robots_take_wider_indices() -> None:
     index = np.array([[-1, 65534]])
-    assert replay._from_one(index, 65535).dtype == np.uint16
-    assert replay._from_one(index, 65536).dtype == np.uint32
-    np.testing.assert_array_equal(replay._from_one(index, 65535).astype(int) - 1, index)
+    assert from_one(index, 65535).dtype == np.uint16
+    assert from_one(index, 65536).dtype == np.uint32
+    np.testing.assert_array_equal(from_one(index, 65535).astype(int) - 1, index)
 
 
 def test_nothing_points_outside(tmp_path: Path, make_recording: MakeRecording) -> None:
@@ -150,7 +155,7 @@ def test_text_in_the_data_stays_text(tmp_path: Path, make_recording: MakeRecordi
 def test_the_data_is_small(tmp_path: Path, make_recording: MakeRecording) -> None:
     recording = make_recording(robots=100, steps=200)
     path = write_replay(tmp_path / "replay.html", [recording])
-    raw = recording.positions.nbytes + recording.neighbours.nbytes + recording.goals_seen.nbytes
+    raw = recording.positions.nbytes + sum(values.nbytes for values in recording.frames.values())
     assert path.stat().st_size < raw / 4
 
 
@@ -159,23 +164,37 @@ def test_an_infinite_window_is_none(tmp_path: Path, make_recording: MakeRecordin
     assert embedded(path)[0]["attention_radius"] is None
 
 
+def changed(recording: Recording, **change: Any) -> Recording:
+    """A recording with a field replaced, or an entry of one of its groups."""
+    for group in ("settings", "metrics", "frames", "scene"):
+        before = getattr(recording, group)
+        after = {name: change.pop(name, value) for name, value in before.items()}
+        recording = dataclasses.replace(recording, **{group: after})
+    return dataclasses.replace(recording, **change)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"positions": np.full((61, 30, 2), np.nan, np.float32)}, "positions that are not finite"),
         ({"positions": np.zeros((61, 30, 3), np.float32)}, "positions of shape"),
         ({"goals": np.zeros((0, 2), np.float32)}, "goals of shape"),
+        ({"goals": np.full((30, 2), np.inf, np.float32)}, "goals that are not finite"),
         ({"neighbours": np.full((61, 30, 3), 30, np.int32)}, "neighbours outside -1..29"),
         ({"goals_seen": np.zeros((61, 29, 3), np.int32)}, "goals_seen of shape"),
-        ({"success_rate": np.zeros(60, np.float32)}, "60 success rates for 61 frames"),
+        ({"success_rate": np.zeros(60, np.float32)}, "60 values of success_rate for 61 frames"),
         ({"dt": 0.0}, "dt = 0.0"),
+        ({"success_radius": None}, "success_radius = None"),
+        ({"scene": {}}, "has no goals"),
+        ({"metrics": {}}, "has no success_rate"),
+        ({"task": "chess"}, "unknown task 'chess'"),
     ],
 )
 def test_a_bad_recording_is_named_and_leaves_no_file(
     tmp_path: Path, make_recording: MakeRecording, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(MastError, match=message):
-        write_replay(tmp_path / "replay.html", [dataclasses.replace(make_recording(), **change)])
+        write_replay(tmp_path / "replay.html", [changed(make_recording(), **change)])
     assert not list(tmp_path.iterdir())
 
 
@@ -205,3 +224,24 @@ def test_a_failed_write_keeps_the_old_file(
 def test_importing_the_views_does_not_import_matplotlib() -> None:
     code = "import sys, mast_swarm.view.plots, mast_swarm.view.replay; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_coverage_round_trip(tmp_path: Path, make_cover: MakeRecording) -> None:
+    recording = make_cover("d-cvt")
+    path = write_replay(tmp_path / "replay.html", [recording])
+    packed = embedded(path)[0]
+    arrays = {name: unpacked(entry) for name, entry in packed["arrays"].items()}
+    assert packed["unit"] == pytest.approx(0.1)
+    metres = arrays["positions"] * packed["unit"] + np.array(packed["origin"])
+    np.testing.assert_allclose(metres, recording.positions, rtol=0, atol=0.051)
+    np.testing.assert_array_equal(arrays["density"], recording.scene["density"])
+    np.testing.assert_array_equal(arrays["seen_at"].astype(int) - 1, recording.scene["seen_at"])
+    for name in ("cost", "cost_time_average"):
+        np.testing.assert_array_equal(arrays[name], recording.metrics[name])
+    for name in ("communication_range", "sensor", "resolution"):
+        assert packed[name] == recording.settings[name]
+    assert packed["facts"] == ["coverage", "gaussians", "12 robots", "512 m", "seed 0", "no delay"]
+    short = dataclasses.replace(recording, dt=0.2, scenario="points:/somewhere/far/signals.geojson")
+    packed = embedded(write_replay(path, [short]))[0]
+    assert packed["unit"] == pytest.approx(0.02)  # so that speeds hold to 0.1 m/s at any rate of control
+    assert packed["facts"][1] == "points of signals.geojson"

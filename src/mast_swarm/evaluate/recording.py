@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mast_swarm.errors import MastError
 from mast_swarm.files import whole_file
+
+_GROUPS = ("metrics", "frames", "scene")  # arrays by name; a name in the file is GROUP/NAME
 
 
 def recording_name(number: int, policy: str, episode: int) -> str:
@@ -21,37 +24,44 @@ def recording_name(number: int, policy: str, episode: int) -> str:
 
 @dataclass(frozen=True)
 class Recording:
-    """T steps of one navigation environment under one policy (T + 1 frames, the start included)."""
+    """T steps of one environment under one policy (T + 1 frames, the start included).
 
+    Besides the positions it holds what the task's world keeps (its `frame` and `scene`), by name.
+    """
+
+    task: str
     policy: str
     scenario: str
     seed: int
     delay: float | None  # seconds a hop; None: no messages, or one forward pass for all robots
     dt: float  # s
-    width: float  # m
-    success_radius: float  # m
+    width: float  # m, side of the square world
     attention_radius: float | None  # m; None: the policy has no window
-    goals: np.ndarray  # [M, 2] float32, m
+    settings: dict[str, Any]  # of the world, by name
     positions: np.ndarray  # [T+1, N, 2] float32, m
-    neighbours: np.ndarray  # [T+1, N, K] int32, nearest robots (links), -1 where missing
-    goals_seen: np.ndarray  # [T+1, N, K] int32, nearest goals, -1 where missing
-    success_rate: np.ndarray  # [T+1] float32
+    metrics: dict[str, np.ndarray]  # each [T+1] float32
+    frames: dict[str, np.ndarray]  # what else changes, each [T+1, ...]
+    scene: dict[str, np.ndarray]  # what stays
 
     def save(self, path: Path) -> None:
         """Write one .npz: the arrays, and the rest as a JSON string (no pickles)."""
-        plain = {k: v for k, v in asdict(self).items() if not isinstance(v, np.ndarray)}
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("positions", *_GROUPS)}
+        arrays = {f"{group}/{name}": value for group in _GROUPS for name, value in getattr(self, group).items()}
         with whole_file(path) as part:
-            np.savez_compressed(part, about=np.array(json.dumps(plain)), **arrays)
+            np.savez_compressed(part, about=np.array(json.dumps(plain)), positions=self.positions, **arrays)
 
     @staticmethod
     def load(path: Path) -> Recording:
         """Read what `save` wrote; a file that is something else is an error that names it."""
+        groups: dict[str, dict[str, np.ndarray]] = {group: {} for group in _GROUPS}
         try:
             with np.load(path, allow_pickle=False) as file:
-                plain = json.loads(str(file["about"]))
-                arrays = {name: file[name] for name in file.files if name != "about"}
-            return Recording(**plain, **arrays)
+                plain: dict[str, Any] = json.loads(str(file["about"]))
+                for full in file.files:
+                    group, found, name = full.partition("/")
+                    if found:
+                        groups[group][name] = file[full]
+                return Recording(**plain | groups, positions=file["positions"])
         except FileNotFoundError:
             raise MastError(f"no recording at {path}: run `mast evaluate ... --record 1` first") from None
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

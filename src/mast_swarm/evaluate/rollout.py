@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -36,30 +36,34 @@ def rollout(
     scenarios: Sequence[str] | None = None,
     name: str | None = None,
     record: int = 0,
+    precision: str = "fp32",
     progress: Callable[[int], None] = lambda count: None,
 ) -> Rollout:
     """Drive one batch of environments, a seed each, for `steps` control periods.
 
     policy: a name, a folder, or the thing itself; learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one a seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    progress: is told of each instant done.
+    precision: fp32, or bf16 for a learned policy on a GPU. progress: is told of each instant done.
     """
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else type(policy).__name__)
     actor, seeds = make_actor(policy, world, channel), list(seeds)
+    half = precision == "bf16" and world.device.type == "cuda"
     with torch.inference_mode():
         state = world.reset(seeds, scenarios)
         actor.start(seeds)
         measured: list[dict[str, torch.Tensor]] = []
-        frames: list[tuple[np.ndarray, ...]] = []
+        frames: list[dict[str, np.ndarray]] = []
         for step in range(steps + 1):
             observation = world.observe(state)
             measured.append(dict(world.metrics(state)))
             if record:
-                frames.append(_frame(state, observation, record))
+                frames.append(_frame(world, state, observation, record))
             if step < steps:
-                state = world.step(state, actor.act(state, observation))
+                with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=half):
+                    command = actor.act(state, observation)
+                state = world.step(state, command)
             progress(1)
         metrics = {
             name: torch.stack([row[name] for row in measured], dim=1).float().cpu().numpy() for name in measured[0]
@@ -68,40 +72,44 @@ def rollout(
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
     starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
     about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
-    recordings = [_recording(world, actor, state, frames, metrics, e, about[e]) for e in range(record)]
-    return Rollout(metrics, recordings)
+    return Rollout(metrics, _recordings(world, actor, state, frames, metrics, about) if record else [])
 
 
 def _finite(state: Any) -> bool:
     return bool(torch.isfinite(state.positions).all())
 
 
-def _frame(state: Any, observation: Any, record: int) -> tuple[np.ndarray, ...]:
+def _frame(world: World, state: Any, observation: Any, record: int) -> dict[str, np.ndarray]:
     """What a replay shows of the first `record` environments at one instant."""
-    parts = (state.positions, observation.neighbours, observation.goals_seen)
-    return tuple(part[:record].cpu().numpy() for part in parts)
+    kept = {"positions": state.positions.float(), **world.frame(state, observation)}
+    return {name: values[:record].cpu().numpy() for name, values in kept.items()}
 
 
-def _recording(
+def _recordings(
     world: World,
     actor: Actor,
     state: Any,
-    frames: list[tuple[np.ndarray, ...]],
+    frames: list[dict[str, np.ndarray]],
     metrics: dict[str, np.ndarray],
-    episode: int,
-    about: dict[str, Any],
-) -> Recording:
-    positions, neighbours, goals_seen = (np.stack([f[part][episode] for f in frames]) for part in range(3))
-    return Recording(
-        **about,
-        delay=None if actor.channel is None else actor.channel.delay,
-        dt=world.config.dt,
-        width=world.config.side,
-        success_radius=world.config.success_radius,
-        attention_radius=actor.attention_radius,
-        goals=state.goals[episode].cpu().numpy(),
-        positions=positions,
-        neighbours=neighbours.astype(np.int32),
-        goals_seen=goals_seen.astype(np.int32),
-        success_rate=metrics["success_rate"][episode],
-    )
+    about: list[dict[str, Any]],
+) -> list[Recording]:
+    """One a row of `about`, from the frames of all instants and the last state."""
+    kept = {name: np.stack([frame[name] for frame in frames], axis=1) for name in frames[0]}  # each [R, T+1, ...]
+    track = kept.pop("positions")
+    scene = {name: values.cpu().numpy() for name, values in world.scene(state, torch.from_numpy(track)).items()}
+    return [
+        Recording(
+            task=world.task,
+            **row,
+            delay=None if actor.channel is None else actor.channel.delay,
+            dt=world.config.dt,
+            width=world.config.side,
+            attention_radius=actor.attention_radius,
+            settings=asdict(world.config),
+            positions=track[e],
+            metrics={name: values[e] for name, values in metrics.items()},
+            frames={name: values[e] for name, values in kept.items()},
+            scene={name: values[e] for name, values in scene.items()},
+        )
+        for e, row in enumerate(about)
+    ]

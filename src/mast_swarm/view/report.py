@@ -13,16 +13,21 @@ import pyarrow.parquet as pq
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.results import curves, interval
-from mast_swarm.view.plots import Curve, frames, success_curves
+from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay
+from mast_swarm.view.scene import TaskView
+from mast_swarm.view.tasks import task_view
+from mast_swarm.world.config import WORLDS
 
 
 def report(folder: Path) -> dict[str, Path]:
     """Draw what can be drawn; what each file is -> its path."""
     made = {"tables": folder / "episodes.parquet", "summary": folder / "summary.json"}
     table = pq.read_table(folder / "episodes.parquet")
-    lines = {policy: _line(table, policy) for policy in dict.fromkeys(table["policy"].to_pylist())}
-    made["curves"] = success_curves(lines, folder / "curves.png", title=_title(table))
+    view = task_view(table["task"][0].as_py())
+    lines = {policy: _line(table, policy, view) for policy in dict.fromkeys(table["policy"].to_pylist())}
+    label = view.label + (" (lower is better)" if WORLDS[view.task].lower_is_better else "")
+    made["curves"] = metric_curves(lines, folder / "curves.png", label=label, title=_title(table))
     if any(folder.glob("recording-*.npz")):
         recordings = _recordings(folder, 0, ())
         made["frames"] = frames(recordings, folder / "frames.png")
@@ -57,14 +62,14 @@ def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Rec
     return [loaded[name] for name in policies or loaded]
 
 
-def _line(table: pa.Table, policy: str) -> Curve:
-    """Success rate over time: t, mean, and the low and high end of its 95 % band (the mean itself if unknown)."""
-    t, values = curves(table, policy, "success_rate")
+def _line(table: pa.Table, policy: str, view: TaskView) -> Curve:
+    """The task's metric over time: t, mean, and the low and high end of its 95 % band (the mean itself if unknown)."""
+    t, values = curves(table, policy, view.metric)
     found = [interval(values[:, index]) for index in range(len(t))]
     mean = [middle for middle, _ in found]
     half = [0.0 if width is None else width for _, width in found]
     # A success rate lies between 0 and 1, and so does its band.
-    return t, mean, np.subtract(mean, half).clip(0, 1), np.add(mean, half).clip(0, 1)
+    return t, mean, np.subtract(mean, half).clip(*view.limits), np.add(mean, half).clip(*view.limits)
 
 
 def _title(table: pa.Table) -> str:

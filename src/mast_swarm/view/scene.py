@@ -1,37 +1,126 @@
-"""What a navigation recording shows at each frame: which goals are reached, which are seen."""
+"""What every recording shows, whatever its task: a team of robots in a square world, and a metric over time."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
 import numpy as np
-from scipy.spatial import cKDTree
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.view.packing import Ruler, finite, packed
+from mast_swarm.view.style import SOFT
+from mast_swarm.world.config import WORLDS
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+Box = tuple[float, float, float, float]  # m: x, y of the lower left corner, x, y of the upper right one
+
+
+class TaskView(ABC):
+    """How one task is drawn, on paper and in the replay page (where page/TASK.js is its painter)."""
+
+    task: ClassVar[str]
+    label: ClassVar[str]  # of the metric that is drawn over time
+    short: ClassVar[str]  # the same, for a picture's title
+    limits: ClassVar[tuple[float, float]]  # the least and the greatest value that metric can have
+    digits: ClassVar[int]  # that it is shown with
+
+    @property
+    def metric(self) -> str:
+        """The metric that is drawn over time."""
+        return WORLDS[self.task].curve
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that are shown: the one drawn over time, and the one that counts where it is another."""
+        return tuple(dict.fromkeys((self.metric, WORLDS[self.task].headline)))
+
+    @abstractmethod
+    def check(self, recording: Recording) -> None:
+        """Raise a MastError unless what the task's world keeps fits the positions and can be drawn."""
+
+    @abstractmethod
+    def times(self, recording: Recording) -> list[float]:
+        """Instants (s) that a row of pictures shows unless told which."""
+
+    @abstractmethod
+    def box(self, recording: Recording, chosen: Sequence[int]) -> Box:
+        """What a picture of the chosen frames has to show."""
+
+    @abstractmethod
+    def draw(self, axes: Axes, recording: Recording, index: int, points_per_metre: float) -> None:
+        """One frame."""
+
+    @abstractmethod
+    def legend(self) -> tuple[list[Artist], list[str]]:
+        """What the marks of a picture mean."""
+
+    @abstractmethod
+    def embedded(self, recording: Recording) -> dict[str, Any]:
+        """A recording as the page's painter of the task takes it, JSON without infinities."""
+
+    def embedded_team(self, recording: Recording, ruler: Ruler, facts: Sequence[str]) -> dict[str, Any]:
+        """The part of `embedded` that all tasks share; `facts` are the task's own."""
+        frames, robots = recording.positions.shape[:2]
+        delay = "no delay" if recording.delay is None else f"delay {recording.delay:g} s a hop"
+        return {
+            "task": self.task,
+            "policy": recording.policy,
+            "facts": [self.task, *facts, f"seed {recording.seed}", delay],
+            "dt": recording.dt,
+            "width": recording.width,
+            "attention_radius": finite(recording.attention_radius),
+            "frames": frames,
+            "robots": robots,
+            "origin": ruler.origin.tolist(),
+            "unit": ruler.unit,
+            "metric": {"name": self.metric, "label": self.label, "short": self.short, "digits": self.digits},
+            "arrays": {
+                "positions": packed(ruler.measured(recording.positions), delta=True),
+                **{name: packed(recording.metrics[name].astype(np.float32)) for name in self.metrics},
+            },
+        }
+
+    def title(self, axes: Axes, recording: Recording, index: int) -> None:
+        """Time and metric above one frame, and nothing around it."""
+        axes.set_title(f"t = {index * recording.dt:g} s", loc="left")
+        value = f"{self.short} {recording.metrics[self.metric][index]:.{self.digits}f}"
+        axes.set_title(value, loc="right", fontweight="normal", fontsize=9.5, color=SOFT)
+        axes.set_aspect("equal")
+        axes.grid(False)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
 
 
 def check(recording: Recording) -> None:
-    """Raise a MastError unless the arrays of `recording` fit each other and can be drawn."""
-    name = f"the recording of {recording.policy}"
-    positions, goals = recording.positions, recording.goals
+    """Raise a MastError unless positions and metrics fit each other and can be drawn."""
+    name, positions = f"the recording of {recording.policy}", recording.positions
     if positions.ndim != 3 or positions.shape[2] != 2 or 0 in positions.shape:
         raise MastError(f"{name} has positions of shape {positions.shape}; expected [frames, robots, 2]")
-    if goals.ndim != 2 or goals.shape[1] != 2 or len(goals) == 0:
-        raise MastError(f"{name} has goals of shape {goals.shape}; expected [goals, 2]")
-    frames, robots = positions.shape[:2]
-    if recording.success_rate.shape != (frames,):
-        raise MastError(f"{name} has {len(recording.success_rate)} success rates for {frames} frames")
-    for field, among in (("neighbours", robots), ("goals_seen", len(goals))):
-        index = getattr(recording, field)
-        if index.ndim != 3 or index.shape[:2] != (frames, robots):
-            raise MastError(f"{name} has {field} of shape {index.shape}; expected [{frames}, {robots}, K]")
-        if index.size and not (index.min() >= -1 and index.max() < among):
-            raise MastError(f"{name} has {field} outside -1..{among - 1}")
-    for field in ("positions", "goals", "success_rate"):
-        if not np.isfinite(getattr(recording, field)).all():
-            raise MastError(f"{name} has {field} that are not finite numbers; record it again")
-    for field in ("dt", "width", "success_radius"):
-        if not 0 < getattr(recording, field) < np.inf:
-            raise MastError(f"{name} has {field} = {getattr(recording, field)}; expected a positive number")
+    for metric, values in recording.metrics.items():
+        if values.shape != positions.shape[:1]:
+            raise MastError(f"{name} has {len(values)} values of {metric} for {len(positions)} frames")
+    check_finite(recording, {"positions": positions, **recording.metrics})
+    check_positive(recording, {"dt": recording.dt, "width": recording.width})
+
+
+def check_finite(recording: Recording, arrays: dict[str, np.ndarray]) -> None:
+    """Raise a MastError that names the first array with a number that is not finite."""
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise MastError(f"the recording of {recording.policy} has {name} that are not finite numbers; record again")
+
+
+def check_positive(recording: Recording, lengths: dict[str, Any]) -> None:
+    """Raise a MastError that names the first length or time that is not a positive number."""
+    for name, value in lengths.items():
+        if value is None or not 0 < value < np.inf:
+            raise MastError(f"the recording of {recording.policy} has {name} = {value}; expected a positive number")
 
 
 def duration(recording: Recording) -> float:
@@ -48,15 +137,7 @@ def frame_at(recording: Recording, t: float) -> int:
     return index
 
 
-def reached(recording: Recording, frame: int) -> np.ndarray:
-    """Goals with some robot nearer than the success radius: [M] bool."""
-    distance, _ = cKDTree(recording.positions[frame]).query(recording.goals)
-    return np.asarray(distance < recording.success_radius)
-
-
-def seen(recording: Recording, frame: int) -> np.ndarray:
-    """Goals that some robot observes: [M] bool."""
-    index = recording.goals_seen[frame]
-    mask = np.zeros(len(recording.goals), dtype=bool)
-    mask[index[index >= 0]] = True
-    return mask
+def mark_size(recording: Recording, things: int, points_per_metre: float) -> float:
+    """Points across a mark: smaller as the picture fills, so that 1000 robots stay apart."""
+    spacing = recording.width / np.sqrt(things) * points_per_metre
+    return float(np.clip(0.16 * spacing, 1.8, 6.0))

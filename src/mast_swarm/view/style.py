@@ -18,6 +18,17 @@ SCENE: Final = {
     "unseen": "#D5371E",
     "reached": "#009E73",
     "link": "#A9B4C2",
+    "cell": "#4A5464",
+}
+
+# What matters where: amber where the team has seen it, grey where it has not. Within each, darker is more; the two
+# differ in saturation, so that they stay apart for every colour vision.
+DENSITY: Final = {
+    "density_low": "#FFF8E8",
+    "density_mid": "#F6B84B",
+    "density_high": "#A84A05",
+    "hidden_low": "#E4E7EC",
+    "hidden_high": "#7C8695",
 }
 
 INK: Final = "#1B2330"

@@ -9,6 +9,10 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mast_swarm.world.config import WORLDS
+
+REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
+
 
 @contextmanager
 def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
@@ -34,19 +38,29 @@ def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
             shown.stop()
 
 
-def success_table(summary: dict[str, Any]) -> Table:
-    """Success rates at the reported instants, a row a policy."""
-    rows = [row for row in summary["rows"] if row["metric"] == "success_rate"]
+def result_table(summary: dict[str, Any]) -> Table:
+    """What the task's metrics came to, a row a policy.
+
+    Where the metric that counts is the one drawn over time: its values at the reported instants. Else both at the end.
+    """
+    world = WORLDS[summary["rows"][0]["task"]]
+    metrics = tuple(dict.fromkeys((world.curve, world.headline)))
+    rows = [row for row in summary["rows"] if row["metric"] in metrics]
     times = sorted({row["t"] for row in rows})
-    shown = [t for t in times if t in (50, 100, 200, 400, 800) or t == times[-1]]
+    instants = [t for t in times if t in REPORTED or t == times[-1]] if len(metrics) == 1 else times[-1:]
+    columns = [(metric, t) for metric in metrics for t in instants]
     several = rows[0]["episodes"] > 1
-    title = "success rate (mean ± 95 % interval)" if several else "success rate"
+
+    words = [metric.replace("_", " ") for metric in metrics]
+    heading = words[0] if len(metrics) == 1 else f"after {instants[0]:g} s"
+    notes = ["mean ± 95 % interval"] * several + ["lower is better"] * world.lower_is_better
+    title = f"{heading} ({', '.join(notes)})" if notes else heading
     table = Table(title=title, min_width=len(title))
     table.add_column("policy")
-    for t in shown:
-        table.add_column(f"t = {t:g} s", justify="right")
+    for name in [f"t = {t:g} s" for t in instants] if len(metrics) == 1 else words:
+        table.add_column(name, justify="right")
     for policy in dict.fromkeys(row["policy"] for row in rows):
-        found = {row["t"]: row for row in rows if row["policy"] == policy}
-        cells = (f"{found[t]['mean']:.3f}" + (f" ± {found[t]['ci95']:.3f}" if several else "") for t in shown)
-        table.add_row(policy, *cells)
+        found = {(row["metric"], row["t"]): row for row in rows if row["policy"] == policy}
+        shown = [found[column] for column in columns]
+        table.add_row(policy, *(f"{row['mean']:.3f}" + (f" ± {row['ci95']:.3f}" if several else "") for row in shown))
     return table

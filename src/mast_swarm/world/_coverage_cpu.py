@@ -47,9 +47,16 @@ def pictures(density, seen, corner, banded, share, positions, reach, out):
         b, i = flat // n, flat % n
         picture = out[b, i]
         _shrink(density[b], seen[b, i], corner[b, i], banded, picture[0])
-        _boundary(corner[b, i], share, density.shape[1], picture[1])
-        picture[2:] = 0.0
-        _neighbours(positions[b], i, reach, picture[2], picture[3])
+        _surround(corner[b, i], share, density.shape[1], positions[b], i, reach, picture)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def surroundings(corner, share, cells, positions, reach, out):
+    """All of out [B, N, 4, P, P] but the first map, as in pictures: what follows from where the robots are."""
+    batch, n, _ = corner.shape
+    for flat in prange(batch * n):
+        b, i = flat // n, flat % n
+        _surround(corner[b, i], share, cells, positions[b], i, reach, out[b, i])
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -83,6 +90,14 @@ def _shrink(density, seen, corner, banded, out):
             for u in range(width):
                 total += factors[u] * row[u]
             out[p, q] = total
+
+
+@njit(cache=True, nogil=True)
+def _surround(corner, share, cells, positions, i, reach, picture):
+    """The maps of the boundary and of the neighbours of robot i."""
+    _boundary(corner, share, cells, picture[1])
+    picture[2:] = 0.0
+    _neighbours(positions, i, reach, picture[2], picture[3])
 
 
 @njit(cache=True, nogil=True)

@@ -25,10 +25,16 @@ def pictures(
     density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, share: Tensor, positions: Tensor, reach: float
 ) -> Tensor:
     """The four maps that every robot observes, [B, N, 4, P, P]. weights: [K, P], share: [K + 1, P] its running sums."""
-    maps = torch.stack(
-        [_density_map(density, seen, corner, weights), _boundary_map(corner, share, density.shape[1])], 2
-    )
-    return torch.cat([maps, _neighbour_maps(positions, reach, weights.shape[1])], 2)
+    known = _density_map(density, seen, corner, weights)
+    return with_surroundings(known, corner, share, density.shape[1], positions, reach)
+
+
+def with_surroundings(
+    known: Tensor, corner: Tensor, share: Tensor, cells: int, positions: Tensor, reach: float
+) -> Tensor:
+    """The four maps [B, N, 4, P, P] from the first of them, known [B, N, P, P], and where the robots are."""
+    maps = torch.stack([known, _boundary_map(corner, share, cells)], 2)
+    return torch.cat([maps, _neighbour_maps(positions, reach, known.shape[-1])], 2)
 
 
 def _density_map(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor) -> Tensor:

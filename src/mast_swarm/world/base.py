@@ -23,10 +23,20 @@ class Observation:
     landmark: Tensor  # [B, N, 2] metres, relative: the nearest thing of interest that each robot senses
 
 
+class Start(Protocol):
+    """A registered way in which environments start."""
+
+    @property
+    def usage(self) -> str: ...  # as on the command line, with capitals for what is to be filled in
+    @property
+    def summary(self) -> str: ...
+
+
 class World(Protocol):
     """A task. State is a frozen dataclass of tensors [B, N, ...]; a world keeps nothing between calls."""
 
     task: ClassVar[str]
+    starts: ClassVar[tuple[str, Callable[[], Sequence[Start]]]]  # what lists call the ways to start, and all of them
     config: Any
     device: torch.device
 
@@ -42,8 +52,23 @@ class World(Protocol):
     def metrics(self, state: Any) -> Mapping[str, Tensor]:
         """Named numbers of the state, each [B]."""
 
+    def pack(self, features: Tensor) -> Tensor:
+        """Features [B, N, ...] as training keeps very many of them: small, without what positions tell anyway."""
 
-_WORLDS: dict[str, Callable[..., World]] = {}
+    def unpack(self, packed: Tensor, positions: Tensor) -> Tensor:
+        """The features that were packed, but for rounding; positions [B, N, 2] metres of the robots that sensed."""
+
+    def frame(self, state: Any, observation: Any) -> Mapping[str, Tensor]:
+        """What a recording keeps of every instant besides the robots' positions, each [B, ...]."""
+
+    def scene(self, state: Any, track: Tensor) -> Mapping[str, Tensor]:
+        """What a recording keeps once, each [R, ...], of the first R environments.
+
+        state: the last one; track: [R, T+1, N, 2] metres on the CPU, where the robots were at every instant.
+        """
+
+
+_WORLDS: dict[str, Any] = {}
 
 
 def task(cls: Any) -> Any:
@@ -57,11 +82,16 @@ def tasks() -> list[str]:
     return sorted(_WORLDS)
 
 
-def make(name: str, *args: Any, **kwargs: Any) -> World:
-    """The world of a task by name."""
+def find(name: str) -> Any:
+    """The class of a task's world by name."""
     if name not in _WORLDS:
         raise unknown("task", name, _WORLDS)
-    return _WORLDS[name](*args, **kwargs)
+    return _WORLDS[name]
+
+
+def make(name: str, *args: Any, **kwargs: Any) -> World:
+    """The world of a task by name."""
+    return find(name)(*args, **kwargs)
 
 
 def limited(command: Tensor) -> Tensor:

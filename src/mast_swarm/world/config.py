@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import tyro
 
 from mast_swarm.errors import MastError
+
+
+def _place(words: list[str]) -> tuple[float, float]:
+    """Latitude and longitude from the command line, as one word with a comma or as two."""
+    try:
+        latitude, longitude = (float(number) for word in words for number in word.split(",") if number)
+    except ValueError:
+        raise ValueError(f"'{' '.join(words)}' is not LAT,LON: give two numbers, as 39.95,-75.16") from None
+    return latitude, longitude
+
+
+_PLACE = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="LAT,LON",
+    instance_from_str=_place,
+    is_instance=lambda value: value is None or isinstance(value, tuple),
+    str_from_instance=lambda place: ["" if place is None else f"{place[0]},{place[1]}"],
+)
 
 
 @dataclass(frozen=True)
@@ -17,6 +37,8 @@ class NavigationConfig:
     headline: ClassVar[str] = "success_rate"  # the metric that says how well a policy does
     curve: ClassVar[str] = "success_rate"  # the metric that is drawn over time
     lower_is_better: ClassVar[bool] = False
+    stated: ClassVar[tuple[str, ...]] = ("scenario", "agents")  # settings that results state beside every number
+    starts_may_fail: ClassVar[bool] = True  # a start state may be impossible for one seed and possible for another
 
     agents: int = 100
     """Number of robots, and of goals."""
@@ -65,6 +87,14 @@ class NavigationConfig:
         """Side of the square, m."""
         return 1000.0 * math.sqrt(self.agents / 100) if self.width is None else self.width
 
+    def scenarios(self, count: int) -> list[str]:
+        """One scenario an episode of a test: `clusters` goes round its pairs (robots, goals) of cluster sizes."""
+        if self.scenario != "clusters":
+            return [self.scenario] * count
+        sizes = [size for size in (1, 5, 10) if size <= self.agents]
+        pairs = [f"clusters-{robots}-{goals}" for robots in sizes for goals in sizes]
+        return [pairs[episode % len(pairs)] for episode in range(count)]
+
     @property
     def observation_dim(self) -> int:
         """Own last command, and the nearest goals and robots: 14 with three of each."""
@@ -84,6 +114,7 @@ class CoverageConfig:
     headline: ClassVar[str] = "cost_time_average"
     curve: ClassVar[str] = "cost"
     lower_is_better: ClassVar[bool] = True
+    starts_may_fail: ClassVar[bool] = False
 
     agents: int = 32
     """Number of robots."""
@@ -91,7 +122,7 @@ class CoverageConfig:
     """Number of Gaussian features that add up to the density."""
     density: str = "gaussians"
     """What is important where: gaussians, points:FILE (CSV, GeoJSON or Overpass JSON) or raster:FILE (PNG or NPY)."""
-    window: tuple[float, float] | None = None
+    window: Annotated[tuple[float, float] | None, _PLACE, tyro.conf.arg(help_behavior_hint="")] = None
     """Latitude and longitude of the middle of the world, for points on the globe; unset: the middle of the points."""
     side: float = 1024.0
     """Side of the square world, m."""
@@ -141,6 +172,8 @@ class CoverageConfig:
             raise MastError(
                 f"window is {self.window[0]:g},{self.window[1]:g}: give latitude (-90..90), longitude (-180..180)"
             )
+        if self.window is not None and not self.density.startswith("points:"):
+            raise MastError(f"window is for points on the globe: leave it out with the density {self.density}")
 
     def _whole(self, name: str) -> int:
         """A length in cells; it must be a whole number of them."""
@@ -165,9 +198,18 @@ class CoverageConfig:
         return self._whole("local_map")
 
     @property
+    def stated(self) -> tuple[str, ...]:
+        """Settings that results state beside every number: a time average means nothing without its dt."""
+        return ("scenario", "agents", *["features"] * (self.density == "gaussians"), "side", "dt")
+
+    @property
     def scenario(self) -> str:
         """The density by the name that every task uses for how its environments differ."""
         return self.density
+
+    def scenarios(self, count: int) -> list[str]:
+        """One density an episode of a test: all are of one kind, and each seed gives its own."""
+        return [self.density] * count
 
     @property
     def observation_shape(self) -> tuple[int, int, int]:

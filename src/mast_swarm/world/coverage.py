@@ -20,7 +20,9 @@ from mast_swarm.space.voronoi import cell_moments, row_sums
 from mast_swarm.world import _coverage_dense as dense
 from mast_swarm.world.base import Observation, checked_command, limited, task
 from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.density import normalised, sample
+from mast_swarm.world.density import densities, normalised, sample
+
+_RECORDED = 128  # pixels along a side of a recorded map, at most
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class CoverageState:
     seen_by_any: Tensor  # [B, S, W] int64, what any robot has sensed
     start_cost: Tensor  # [B] float64, J(0), m^2
     cost: Tensor  # [B] float64, J(t) / J(0)
-    cost_sum: Tensor  # [B] float64, of the cost over all instants up to now
+    cost_sum: Tensor  # [B] float64, of the cost over all instants before this one
     step: Tensor  # [B] int64, control periods since the start
 
 
@@ -55,6 +57,7 @@ class Coverage:
 
     task: ClassVar[str] = "coverage"
     Config: ClassVar[type] = CoverageConfig
+    starts: ClassVar = ("densities", densities)
 
     def __init__(self, config: CoverageConfig | None = None, device: torch.device | str = "cpu") -> None:
         self.config = config or CoverageConfig()
@@ -131,7 +134,7 @@ class Coverage:
             **sensed,
             start_cost=cost,
             cost=torch.ones_like(cost),
-            cost_sum=torch.ones_like(cost),
+            cost_sum=torch.zeros_like(cost),
             step=torch.zeros(batch, dtype=torch.int64, device=self.device),
         )
 
@@ -160,13 +163,59 @@ class Coverage:
             moments=moments,
             **self._sense(positions, state.seen, state.box, state.seen_by_any),
             cost=cost,
-            cost_sum=state.cost_sum + cost,
+            cost_sum=state.cost_sum + state.cost,
             step=state.step + 1,
         )
 
     def metrics(self, state: CoverageState) -> dict[str, Tensor]:
-        """cost: J(t) / J(0); cost_time_average: its mean over the instants 0..t."""
-        return {"cost": state.cost, "cost_time_average": state.cost_sum / (state.step + 1)}
+        """cost: J(t) / J(0); cost_time_average: its mean over the control periods up to t, each with the cost at its
+        beginning. So after 600 of them it is the mean over the instants 0..599; at the start it is the cost itself."""
+        average = torch.where(state.step > 0, state.cost_sum / state.step.clamp(min=1), state.cost)
+        return {"cost": state.cost, "cost_time_average": average}
+
+    def frame(self, state: CoverageState, observation: CoverageObservation) -> dict[str, Tensor]:
+        """Nothing but positions: who hears whom and what was seen when follow from them."""
+        return {}
+
+    def scene(self, state: CoverageState, track: Tensor) -> dict[str, Tensor]:
+        """density: [R, P, P] uint8, 255 where it is highest; seen_at: [R, P, P] int32, see `_seen_at`."""
+        pixels = min(self.config.cells, _RECORDED)
+        density = torch.nn.functional.adaptive_avg_pool2d(state.density[: len(track)], pixels)
+        shares = density / density.amax((1, 2), keepdim=True)
+        seen_at = torch.stack([self._seen_at(way, pixels) for way in track])
+        return {"density": (255 * shares).round().to(torch.uint8), "seen_at": seen_at}
+
+    def _seen_at(self, way: Tensor, pixels: int) -> Tensor:
+        """The instant at which a robot first sensed the middle of each pixel, -1 if none did: [P, P] int32.
+
+        way: [T+1, N, 2] metres on the CPU. That robots never forget makes one number a pixel enough.
+        """
+        size = self.config.sensor_cells
+        middle = ((torch.arange(pixels) + 0.5) * (self.config.cells / pixels)).long()  # the cell there
+        corner = self._corner(way, size)
+        first, past = (torch.searchsorted(middle, cell).tolist() for cell in (corner, corner + size))
+        seen_at = np.full((pixels, pixels), -1, np.int32)
+        for instant in reversed(range(len(way))):  # what was seen earlier is written over it
+            for (x, y), (end_x, end_y) in zip(first[instant], past[instant], strict=True):
+                seen_at[y:end_y, x:end_x] = instant
+        return torch.from_numpy(seen_at)
+
+    def pack(self, features: Tensor) -> Tensor:
+        """Of features [B, N, 4, P, P] the local maps, in 256 steps: [B, N, P, P] uint8. Positions tell the rest."""
+        return (features[:, :, 0] * 255).round().to(torch.uint8)
+
+    def unpack(self, packed: Tensor, positions: Tensor) -> Tensor:
+        """The features [B, N, 4, P, P] of `pack`, of robots at positions [B, N, 2] metres."""
+        corner, reach = self._corner(positions, self.config.map_cells), self.config.communication_range
+        known, cells = packed / 255, self.config.cells
+        if corner.is_cuda:
+            return dense.with_surroundings(known, corner, self._share, cells, positions, reach)
+        from mast_swarm.world import _coverage_cpu as cpu
+
+        out = torch.empty((*corner.shape[:2], *self.config.observation_shape))
+        out[:, :, 0] = known
+        cpu.surroundings(corner.numpy(), self._share.numpy(), cells, positions.numpy(), reach, out.numpy())
+        return out
 
     def _corner(self, positions: Tensor, size: int) -> Tensor:
         """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""

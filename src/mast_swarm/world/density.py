@@ -123,16 +123,17 @@ def normalised(values: np.ndarray, origin: str) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _read_raster(path: str, modified: int, cells: int) -> np.ndarray:
+    from PIL import Image
+
     try:
         if path.lower().endswith(".npy"):
-            values = np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                values = np.lib.format.read_array(file, allow_pickle=False)
         else:
-            from PIL import Image
-
             with Image.open(path) as picture:
                 # Row 0 of a picture is its top; row 0 of a density is at y = 0.
                 values = np.asarray(picture if picture.mode.startswith("I") else picture.convert("L"))[::-1]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise MastError(f"cannot read a density from {path}: {error}") from None
     if values.shape != (cells, cells):
         raise MastError(

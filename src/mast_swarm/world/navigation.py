@@ -17,7 +17,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.space import count_within, nearest, neighbour_graph, offsets
 from mast_swarm.world.base import Observation, checked_command, limited, task
 from mast_swarm.world.config import NavigationConfig
-from mast_swarm.world.scenarios import sample
+from mast_swarm.world.scenarios import sample, scenarios
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Navigation:
 
     task: ClassVar[str] = "navigation"
     Config: ClassVar[type] = NavigationConfig
+    starts: ClassVar = ("scenarios", scenarios)
 
     def __init__(self, config: NavigationConfig | None = None, device: torch.device | str = "cpu") -> None:
         self.config = config or NavigationConfig()
@@ -117,3 +118,19 @@ class Navigation:
             "collisions": (touching.sum(dim=1) - state.positions.shape[1]).float() / 2,  # less each robot itself
             "distance": state.travelled.mean(dim=1),
         }
+
+    def frame(self, state: NavigationState, observation: NavigationObservation) -> dict[str, Tensor]:
+        """neighbours: the robots each robot links to; goals_seen: the goals it senses; -1 where missing."""
+        return {"neighbours": observation.neighbours.int(), "goals_seen": observation.goals_seen.int()}
+
+    def scene(self, state: NavigationState, track: Tensor) -> dict[str, Tensor]:
+        """goals: [R, M, 2] m."""
+        return {"goals": state.goals[: len(track)]}
+
+    def pack(self, features: Tensor) -> Tensor:
+        """The features themselves: they are few numbers."""
+        return features
+
+    def unpack(self, packed: Tensor, positions: Tensor) -> Tensor:
+        """The features that `pack` gave back."""
+        return packed

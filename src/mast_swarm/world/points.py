@@ -34,8 +34,6 @@ def read_points(path: str, side: float, window: tuple[float, float] | None) -> n
         middle = window or tuple((points.min(axis=0) + points.max(axis=0)) / 2)
         points = _to_metres(points, middle) + side / 2
     inside = ((points >= 0) & (points <= side)).all(axis=1)
-    if not inside.any():
-        raise MastError(f"{path}: none of its {len(points)} points lies in the {side:g} m window{_about(window)}")
     if window is None and not inside.all():
         spread = np.ptp(points, axis=0)
         raise MastError(
@@ -43,11 +41,13 @@ def read_points(path: str, side: float, window: tuple[float, float] | None) -> n
             f"over {spread[0]:.0f} x {spread[1]:.0f} m: give a larger --side"
             + (" or the middle of the window with --window LAT,LON" if globe else " or points within 0..side")
         )
+    if window is not None and not inside.any():
+        place = f"latitude {window[0]:g}, longitude {window[1]:g}"
+        raise MastError(
+            f"{path}: none of its {len(points)} points lies in the {side:g} m window around {place}: "
+            "give another --window or a larger --side"
+        )
     return points[inside]
-
-
-def _about(window: tuple[float, float] | None) -> str:
-    return "" if window is None else f" around latitude {window[0]:g}, longitude {window[1]:g}"
 
 
 def _to_metres(degrees: np.ndarray, middle: tuple[float, ...]) -> np.ndarray:
@@ -67,7 +67,7 @@ def _read(path: str, modified: int) -> tuple[np.ndarray, bool]:
     if text.lstrip()[:1] in ("{", "["):
         try:
             content = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MastError(f"{path} is not valid JSON: {error}") from None
         points, globe = _from_json(path, content), True
     else:
@@ -87,7 +87,10 @@ def _read(path: str, modified: int) -> tuple[np.ndarray, bool]:
 
 
 def _from_csv(path: str, text: str) -> tuple[np.ndarray, bool]:
-    rows = list(csv.reader(text.splitlines()))
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise MastError(f"{path} is not a CSV file: {error}") from None
     header = tuple(cell.strip().lower() for cell in rows[0]) if rows else ()
     pair = next((p for p in _METRES | _DEGREES if set(p) <= set(header)), None)
     if pair is None:
@@ -114,7 +117,7 @@ def _from_json(path: str, content: Any) -> np.ndarray:
             f"{path}: found {'type ' + repr(kind) if kind else 'neither a type nor elements'}, expected GeoJSON points "
             "or the JSON of an Overpass query"
         )
-    name = str(((content.get("crs") or {}).get("properties") or {}).get("name", "CRS84"))
+    name = _coordinate_system(content)
     if not name.upper().endswith(_GLOBE):
         raise MastError(f"{path} is in the coordinate system {name}: convert it to WGS 84 (EPSG:4326) degrees")
     points: list[list[float]] = []
@@ -122,29 +125,41 @@ def _from_json(path: str, content: Any) -> np.ndarray:
     return np.array(points, dtype=np.float64).reshape(-1, 2)
 
 
+def _coordinate_system(content: dict[str, Any]) -> str:
+    """The name of a GeoJSON object's coordinate system, which older files state in one of several ways."""
+    stated = content.get("crs")
+    properties = stated.get("properties") if isinstance(stated, dict) else None
+    name = properties.get("name") if isinstance(properties, dict) else None
+    return "CRS84" if stated is None else str(name or stated)
+
+
 def _collect(path: str, item: Any, points: list[list[float]]) -> None:
     """Appends latitude, longitude of every point in a GeoJSON object."""
     kind = item.get("type") if isinstance(item, dict) else None
-    if kind == "FeatureCollection":
-        for feature in item.get("features") or []:
-            _collect(path, feature, points)
+    if kind in ("FeatureCollection", "GeometryCollection"):
+        for part in _listed(path, item, "features" if kind == "FeatureCollection" else "geometries"):
+            _collect(path, part, points)
     elif kind == "Feature":
         _collect(path, item.get("geometry"), points)
-    elif kind == "GeometryCollection":
-        for geometry in item.get("geometries") or []:
-            _collect(path, geometry, points)
     elif kind in ("Point", "MultiPoint"):
-        coordinates = item.get("coordinates")
-        for position in [coordinates] if kind == "Point" else coordinates or []:
+        for position in [item.get("coordinates")] if kind == "Point" else _listed(path, item, "coordinates"):
             try:
                 longitude, latitude = (float(number) for number in position[:2])
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise MastError(
                     f"{path}: a point's coordinates are {position}, expected [longitude, latitude]"
                 ) from None
             points.append([latitude, longitude])
     else:
         raise MastError(f"{path} has geometry of type {kind}: expected points only (Point or MultiPoint)")
+
+
+def _listed(path: str, item: dict[str, Any], name: str) -> list[Any]:
+    """The list that a GeoJSON object holds under a name."""
+    found = item.get(name)
+    if not isinstance(found, list):
+        raise MastError(f"{path}: {name} of a {item['type']} are {str(found)[:40]}, expected a list")
+    return found
 
 
 def _from_overpass(path: str, elements: list[Any]) -> np.ndarray:
@@ -154,7 +169,7 @@ def _from_overpass(path: str, elements: list[Any]) -> np.ndarray:
         place = element.get("center", element) if isinstance(element, dict) else {}
         try:
             points.append([float(place["lat"]), float(place["lon"])])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             kind = element.get("type") if isinstance(element, dict) else element
             raise MastError(f"{path} has an element of type {kind} without lat and lon: query nodes only") from None
     return np.array(points, dtype=np.float64).reshape(-1, 2)

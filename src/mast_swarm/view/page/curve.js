@@ -1,4 +1,4 @@
-// The success curve: one line a policy, what has been played in full colour, the rest faint.
+// The curve of the task's metric: one line a policy, what has been played in full colour, the rest faint.
 
 const CURVE_MARGIN = { left: 30, right: 10, top: 8, bottom: 32 };
 
@@ -11,6 +11,7 @@ function niceStep(span, count) {
 class Curve {
   constructor(canvas, recordings, duration, onScrub) {
     Object.assign(this, { canvas, recordings, duration });
+    this.top = Math.max(1, ...recordings.map((r) => r.arrays[r.metric.name].reduce((a, b) => Math.max(a, b))));
     const scrub = (event) => {
       const box = canvas.getBoundingClientRect();
       const { left, right } = CURVE_MARGIN;
@@ -25,7 +26,7 @@ class Curve {
     const { context: c, width, height } = fitCanvas(this.canvas);
     const { left, right, top, bottom } = CURVE_MARGIN;
     const x = (t) => left + (t / this.duration) * (width - left - right);
-    const y = (v) => top + (1 - v) * (height - top - bottom);
+    const y = (v) => top + (1 - v / this.top) * (height - top - bottom);
     this.axes(c, x, y, colours, height);
     for (const recording of this.recordings) {
       const { index } = locate(recording, time);
@@ -39,12 +40,12 @@ class Curve {
     }
     c.strokeStyle = colours.soft;
     c.lineWidth = 1;
-    c.beginPath(); c.moveTo(x(time), y(0)); c.lineTo(x(time), y(1)); c.stroke();
+    c.beginPath(); c.moveTo(x(time), y(0)); c.lineTo(x(time), y(this.top)); c.stroke();
     for (const recording of this.recordings) {
       c.fillStyle = colours.policies[recording.number];
       c.strokeStyle = colours.card;
       c.lineWidth = 1.5;
-      c.beginPath(); c.arc(x(time), y(rateAt(recording, time)), 4.5, 0, 2 * Math.PI); c.fill(); c.stroke();
+      c.beginPath(); c.arc(x(time), y(valueAt(recording, time)), 4.5, 0, 2 * Math.PI); c.fill(); c.stroke();
     }
   }
 
@@ -54,9 +55,11 @@ class Curve {
     c.strokeStyle = colours.line;
     c.lineWidth = 1;
     c.textAlign = "right"; c.textBaseline = "middle";
-    for (const v of [0, 0.25, 0.5, 0.75, 1]) {
+    const fine = niceStep(this.top, 4) / 2; // quarters of 1: a line each, a number every second
+    for (let n = 0; n * fine <= this.top * 1.0001; n++) {
+      const v = n * fine;
       c.beginPath(); c.moveTo(x(0), y(v)); c.lineTo(x(this.duration), y(v)); c.stroke();
-      if (v % 0.5 === 0) c.fillText(v.toFixed(1), x(0) - 6, y(v));
+      if (n % 2 === 0) c.fillText(v.toFixed(1), x(0) - 6, y(v));
     }
     c.textAlign = "center"; c.textBaseline = "top";
     const step = niceStep(this.duration, 4);
@@ -65,19 +68,19 @@ class Curve {
   }
 
   line(c, x, y, recording, first, last, until) {
-    const values = recording.arrays.success_rate;
+    const values = recording.arrays[recording.metric.name];
     c.beginPath();
     c.moveTo(x(first * recording.dt), y(values[first]));
     for (let i = first + 1; i <= last; i++) c.lineTo(x(i * recording.dt), y(values[i]));
-    if (until !== undefined) c.lineTo(x(until), y(rateAt(recording, until)));
+    if (until !== undefined) c.lineTo(x(until), y(valueAt(recording, until)));
     c.stroke();
   }
 }
 
-/** The success rate at any time, straight between frames, so that marker and line agree. */
-function rateAt(recording, time) {
+/** The metric at any time, straight between frames, so that marker and line agree. */
+function valueAt(recording, time) {
   const { index, fraction } = locate(recording, time);
-  const values = recording.arrays.success_rate;
+  const values = recording.arrays[recording.metric.name];
   const next = Math.min(index + 1, recording.frames - 1);
   return values[index] + fraction * (values[next] - values[index]);
 }

@@ -19,8 +19,8 @@ class Replay {
     this.duration = Math.max(...recordings.map((r) => (r.frames - 1) * r.dt)) || recordings[0].dt;
     this.step = Math.min(...recordings.map((r) => r.dt));
     Object.assign(this, { time: 0, playing: false, speed: 8, selected: -1, hovered: -1, zoom: 1, show: {}, dirty: true, paintMs: 0 });
-    for (const r of recordings) painters[r.task].prepare(r);
-    const boxes = recordings.map((r) => painters[r.task].bounds(r));
+    for (const r of recordings) painter.prepare(r);
+    const boxes = recordings.map((r) => painter.bounds(r));
     // One view for all panels, so that the same place is at the same spot in each.
     this.box = [0, 1, 2, 3].map((i) => (i < 2 ? Math.min : Math.max)(...boxes.map((b) => b[i])));
     this.home();
@@ -50,6 +50,10 @@ class Replay {
   header() {
     const all = this.recordings.map((r) => r.facts);
     const common = all[0].filter((fact) => all.every((facts) => facts.includes(fact)));
+    const { label } = this.recordings[0].metric, title = label[0].toUpperCase() + label.slice(1);
+    $("curve-title").textContent = title;
+    $("curve").setAttribute("aria-label", `${title} over time, one line a policy; drag to move in time`);
+    $("inspected").firstElementChild.textContent = painter.hint;
     $("facts").append(...common.map((text) => element("li", { textContent: text })));
     this.recordings.forEach((r) => { r.about = r.facts.filter((fact) => !common.includes(fact)).join(" · "); });
   }
@@ -63,14 +67,14 @@ class Replay {
   panel(r) {
     const canvas = element("canvas", { tabIndex: 0 });
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `Robots, goals and links under ${r.policy}; up and down arrows choose a robot`);
+    canvas.setAttribute("aria-label", `${painter.about} under ${r.policy}; up and down arrows choose a robot`);
     const rate = element("span", { className: "rate" });
     const status = element("span", { className: "status" });
     const header = element("header", {}, this.heading("h2", r, element("span", { textContent: r.policy, title: r.policy })), rate,
       element("span", { className: "about", textContent: r.about, title: r.about }), status);
     const stage = element("div", { className: "stage" }, canvas);
     $("panels").append(element("article", { className: "panel" }, header, stage));
-    const panel = { r, painter: painters[r.task], canvas, rate, status, view: null };
+    const panel = { r, canvas, rate, status, view: null };
     this.pointer(panel);
     return panel;
   }
@@ -78,7 +82,7 @@ class Replay {
   pointer(panel) {
     const { canvas } = panel;
     let pressed = null;
-    const pick = (event) => panel.painter.pick(panel.r, panel.view, event.offsetX, event.offsetY, event.pointerType === "touch" ? 26 : 14);
+    const pick = (event) => painter.pick(panel.r, panel.view, event.offsetX, event.offsetY, event.pointerType === "touch" ? 26 : 14);
     canvas.addEventListener("pointermove", (event) => {
       if (pressed && this.zoom > 1 && Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > 4) pressed.dragged = true;
       if (pressed?.dragged) {
@@ -131,8 +135,7 @@ class Replay {
     for (const speed of SPEEDS) $("speed").append(new Option(`${speed}×`, speed));
     $("speed").addEventListener("change", () => this.setSpeed(Number($("speed").value)));
     this.setSpeed(this.speed);
-    const toggles = new Map(this.recordings.flatMap((r) => painters[r.task].toggles).map((t) => [t.key, t]));
-    for (const toggle of toggles.values()) this.toggle(toggle);
+    for (const toggle of painter.toggles) this.toggle(toggle);
     // A button that was clicked gives the focus back, so that the space bar plays again.
     document.addEventListener("click", (event) => { if (event.detail) event.target.closest?.("button")?.blur(); });
   }
@@ -190,8 +193,9 @@ class Replay {
     const themes = [["auto", "light dark"], ["light", "light"], ["dark", "dark"]];
     let current = 0;
     const read = () => {
-      const names = ["robot", "seen", "unseen", "reached", "link", "focus", "world", "line", "soft", "ink", "card"];
-      this.colours = Object.fromEntries(names.map((n) => [n, resolveColour(`var(--${n})`)]));
+      // The number tells a painter that what it made from the colours before is out of date.
+      this.colours = { number: (this.colours?.number ?? 0) + 1 };
+      for (const name of painter.colours) this.colours[name] = resolveColour(`var(--${name})`);
       this.colours.policies = this.palette.map(resolveColour);
       this.key();
       this.touch();
@@ -207,8 +211,7 @@ class Replay {
   }
 
   key() {
-    const entries = new Map(this.recordings.flatMap((r) => painters[r.task].key));
-    $("key").replaceChildren(...[...entries].map(([label, draw]) => {
+    $("key").replaceChildren(...painter.key.map(([label, draw]) => {
       const canvas = element("canvas");
       const item = element("li", {}, canvas, label);
       requestAnimationFrame(() => { const { context, width } = fitCanvas(canvas); draw(context, this.colours, width); });
@@ -241,7 +244,7 @@ class Replay {
   }
 
   paintPanel(panel) {
-    const { r, painter, canvas } = panel;
+    const { r, canvas } = panel;
     const { context, width, height } = fitCanvas(canvas);
     const [x0, y0, x1, y1] = this.box, margin = 24;
     const scale = this.zoom * Math.min((width - 2 * margin) / (x1 - x0), (height - 2 * margin) / (y1 - y0));
@@ -252,10 +255,10 @@ class Replay {
       worldX: (px) => (px - width / 2) / scale + cx, worldY: (py) => (height / 2 - py) / scale + cy,
     };
     painter.place(r, this.time);
-    painter.paint(context, r, panel.view, this.show, this.focus, this.colours);
+    painter.paint(context, r, panel.view, this.show, this.focus < r.robots ? this.focus : -1, this.colours);
     this.scaleBar(context, panel.view);
-    const rate = r.arrays.success_rate[r.index].toFixed(2);
-    panel.rate.innerHTML = `${rate} <small>success rate</small>`;
+    const rate = r.arrays[r.metric.name][r.index].toFixed(r.metric.digits);
+    panel.rate.replaceChildren(`${rate} `, element("small", { textContent: r.metric.label }));
     panel.status.textContent = painter.status(r);
     this.values[r.number].textContent = rate;
   }
@@ -279,7 +282,7 @@ class Replay {
     $("inspector-title").textContent = robot < 0 ? "Robot" : `Robot ${robot}`;
     const blocks = robot < 0 ? [this.hint] : this.recordings.filter((r) => robot < r.robots).flatMap((r) => [
       this.heading("h3", r, r.policy),
-      element("dl", {}, ...painters[r.task].describe(r, robot).flatMap(([name, text]) => [
+      element("dl", {}, ...painter.describe(r, robot).flatMap(([name, text]) => [
         element("dt", { textContent: name }), element("dd", { textContent: text })])),
     ]);
     $("inspected").replaceChildren(...blocks);
