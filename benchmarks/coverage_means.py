@@ -40,9 +40,8 @@ def costs(name: str, dt: float, device: str) -> torch.Tensor:
             graph = radius_graph(state.positions, world.config.communication_range)
             # All that a CVT reads of an observation: the pictures for a learned policy are not needed.
             sight = SimpleNamespace(graph=graph, resolution=1.0, local_map=world.config.local_map)
-            average = world.metrics(state)["cost_time_average"]
             state = world.step(state, controller.act(state, sight))
-        found.append(torch.stack([average, state.cost], -1).cpu())
+        found.append(torch.stack([world.metrics(state)["cost_time_average"], state.cost], -1).cpu())
     return torch.cat(found)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mast_swarm import Policy, PolicyConfig
+from mast_swarm.model.config import COVERAGE, LPACConfig
+from mast_swarm.model.lpac import LPAC
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,3 +31,12 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = PolicyConfig(layers=2, heads=2, head_dim=8, attention_radius=150.0, exploration_time=20.0)
     Policy(config, seed=3).save(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def coverage_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A zoo of two small policies for coverage that have learned nothing: coverage/mast-m and coverage/lpac-k3."""
+    zoo = tmp_path_factory.mktemp("zoo")
+    Policy(replace(COVERAGE, layers=2, heads=2, head_dim=8, message_dim=8), seed=3).save(zoo / "coverage" / "mast-m")
+    LPAC(LPACConfig(layers=2, width=16, message_dim=8), seed=3).save(zoo / "coverage" / "lpac-k3")
+    return zoo

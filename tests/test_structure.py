@@ -13,7 +13,9 @@ import pytest
 import mast_swarm
 from mast_swarm import controllers, model
 from mast_swarm.cli import TASKS, main
+from mast_swarm.train.recipes import RECIPES
 from mast_swarm.world.base import tasks
+from mast_swarm.world.density import densities
 from mast_swarm.world.scenarios import scenarios
 
 ROOT = Path(mast_swarm.__file__).parent
@@ -86,11 +88,17 @@ def test_what_must_be_quick_loads_nothing_heavy() -> None:
     )
     assert len(modules) >= 5
     assert heavy_after(f"import mast_swarm, mast_swarm.cli, {', '.join(modules)}") == "loaded"
-    assert heavy_after("import mast_swarm; mast_swarm.NavigationConfig; mast_swarm.Channel") == "loaded"
+    assert (
+        heavy_after("import mast_swarm; mast_swarm.NavigationConfig; mast_swarm.CoverageConfig; mast_swarm.Channel")
+        == "loaded"
+    )
     assert "torch" in heavy_after("import mast_swarm; mast_swarm.Policy")  # so that the question can be answered
 
 
-@pytest.mark.parametrize("args", [[], ["evaluate"], ["evaluate", TASKS[0]], ["train", TASKS[0]], ["demo"], ["replay"]])
+HELPS = [[], ["evaluate"], ["demo"], ["replay"], *([verb, task] for verb in ("evaluate", "train") for task in TASKS)]
+
+
+@pytest.mark.parametrize("args", [*HELPS, ["demo", "--task", TASKS[1]]], ids=" ".join)
 def test_help_loads_nothing_heavy(args: list[str]) -> None:
     run = f"main({[*args, '--help']!r})"
     code = f"from mast_swarm.cli import main\ntry: {run}\nexcept SystemExit as end: assert not end.code"
@@ -107,14 +115,15 @@ def test_public_names() -> None:
 
 
 def test_everything_registered_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(TASKS) <= set(tasks())  # what the command line runs; a world may also be there for its own sake
     main(["list"])
+    assert set(TASKS) == set(tasks()) == {"navigation", "coverage"}
     listed = capsys.readouterr().out
     words = listed.split()
     for task in TASKS:
         assert f"task {task}" in listed
-        assert set(controllers.names(task)) <= set(words)
-    for scenario in scenarios():
-        assert scenario.usage in words and scenario.summary in listed
+        assert controllers.names(task) and set(controllers.names(task)) <= set(words)
+        assert set(RECIPES[task]) <= set(words)
+    for start in (*scenarios(), *densities()):
+        assert start.usage in words and start.summary in listed
     for name in model.zoo_names():
         assert name.split("/", 1)[1] in words

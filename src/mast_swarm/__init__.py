@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from mast_swarm.model.config import PolicyConfig
     from mast_swarm.model.policy import Policy
     from mast_swarm.view.replay import write_replay
-    from mast_swarm.world.config import NavigationConfig
+    from mast_swarm.world.config import CoverageConfig, NavigationConfig
+    from mast_swarm.world.coverage import Coverage
     from mast_swarm.world.navigation import Navigation
 
 # Threads that wait for each other by spinning are up to 80 times slower where other programs want the cores too.
@@ -35,6 +36,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Channel",
+    "Coverage",
+    "CoverageConfig",
     "DecentralPolicy",
     "MastError",
     "Navigation",
@@ -49,6 +52,8 @@ __all__ = [
 
 _HOMES = {
     "Channel": "comms.config",
+    "Coverage": "world.coverage",
+    "CoverageConfig": "world.config",
     "DecentralPolicy": "comms.decentral",
     "Navigation": "world.navigation",
     "NavigationConfig": "world.config",

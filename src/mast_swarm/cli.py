@@ -8,18 +8,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.train.config import RECIPES, TrainConfig, from_run, from_toml, recipe
-
-if TYPE_CHECKING:
-    from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.config import DEFAULTS, DEMOS, DemoConfig, EvaluateConfig
+from mast_swarm.train.config import TrainConfig, from_run, from_toml
+from mast_swarm.train.recipes import RECIPES, recipe
+from mast_swarm.world.config import WORLDS
 
 Config = TypeVar("Config")
-TASKS = ("navigation",)  # what the verbs can run; the worlds themselves register with torch loaded
+TASKS = tuple(WORLDS)  # what the verbs can run; the worlds themselves register with torch loaded
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 
 _VERBS: dict[str, tuple[Callable[[list[str]], None], str]] = {}
@@ -52,8 +52,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except MastError as error:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except MemoryError:
-        print("mast: out of memory: give fewer --agents or a smaller --batch", file=sys.stderr)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):  # as torch says it
+            raise
+        print("mast: out of memory: give a smaller world, fewer --agents or a smaller --batch", file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,50 +107,25 @@ def _task(args: list[str], verb_name: str) -> tuple[str, list[str]]:
     return args[0], args[1:]
 
 
-@dataclass(frozen=True)
-class DemoConfig:
-    """Two policies on the same start state, side by side in a replay that opens in any browser."""
-
-    agents: int = 100
-    """Number of robots."""
-    scenario: str = "clusters-5-5"
-    """How robots and goals start: a name from `mast list`."""
-    steps: int = 300
-    """Control periods."""
-    seed: int = 0
-    """Chooses the start state."""
-    out: Annotated[Path | None, tyro.conf.DisallowNone, _UNSET] = None
-    """Folder for the replay; unset: runs/demo, made anew each time."""
-
-
 @verb("demo", "watch two teams solve the same task, side by side")
 def demo(args: list[str]) -> None:
-    config = _parse(DemoConfig, args, "mast demo")
-    from mast_swarm.evaluate.config import EvaluateConfig
+    task = _option(args, "--task") or TASKS[0]
+    if task not in DEMOS:
+        raise unknown("task", task, DEMOS)
+    shown = DEMOS[task]
+    config = _parse(DemoConfig, args, "mast demo", shown.config)
     from mast_swarm.evaluate.run import prepare
     from mast_swarm.model.policy import zoo_names
-    from mast_swarm.world.config import NavigationConfig
 
-    world = NavigationConfig(agents=config.agents, scenario=config.scenario)
-    trained = "navigation/mast-m" in zoo_names()
-    chosen = EvaluateConfig(
-        world=world,
-        policy=("mast-m", "dhba-8") if trained else ("lsap", "dhba-4"),
-        delay=world.dt if trained else None,
-        episodes=1,
-        steps=config.steps,
-        seed=config.seed,
-        record=1,
-        out=config.out or Path("runs/demo"),
-    )
+    chosen = shown.evaluation(config, config.out or Path("runs/demo"), f"{task}/{shown.pair[0]}" in zoo_names())
     if config.out is None and Path("runs/demo").is_dir():
-        prepare("navigation", chosen)  # the last demo stays if this one cannot begin
+        prepare(task, chosen)  # the last demo stays if this one cannot begin
         _clear_demo(Path("runs/demo"))
-    summary, made = _evaluate("navigation", chosen)
+    summary, made = _evaluate(task, chosen)
     last = max(row["t"] for row in summary["rows"])
-    for row in summary["rows"]:
-        if row["metric"] == "success_rate" and row["t"] == last:
-            print(f"{row['policy']} reached {row['mean']:.0%} of the goals after {last:g} s")
+    for policy in dict.fromkeys(row["policy"] for row in summary["rows"]):
+        rows = [row for row in summary["rows"] if row["policy"] == policy and row["t"] == last]
+        print(f"{policy} {shown.outcome.format(**{row['metric']: row['mean'] for row in rows})} after {last:g} s")
     print(f"open in a browser: {made['replay'].resolve()}")
 
 
@@ -166,9 +143,7 @@ def _clear_demo(folder: Path) -> None:
 @verb("evaluate", "roll policies out on the same start states; tables, summary, curves")
 def evaluate_verb(args: list[str]) -> None:
     task, rest = _task(args, "evaluate")
-    from mast_swarm.evaluate.config import EvaluateConfig
-
-    _, made = _evaluate(task, _parse(EvaluateConfig, rest, f"mast evaluate {task}"))
+    _, made = _evaluate(task, _parse(EvaluateConfig, rest, f"mast evaluate {task}", DEFAULTS[task]))
     for what, path in made.items():
         print(f"{what}: {path}")
 
@@ -179,7 +154,7 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
 
     from mast_swarm.evaluate.run import evaluate, new_folder
     from mast_swarm.view.report import report
-    from mast_swarm.view.terminal import bars, success_table
+    from mast_swarm.view.terminal import bars, result_table
 
     folder = config.out or new_folder(task)
     try:
@@ -192,7 +167,7 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
         again = f"the same command with --out {folder} --resume goes on"
         print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
         raise SystemExit(130) from None
-    Console().print(success_table(summary))
+    Console().print(result_table(summary))
     return summary, made
 
 
@@ -203,7 +178,7 @@ class TrainCommand:
     train: Annotated[TrainConfig, tyro.conf.arg(name="")]
     """What to learn."""
     recipe: str = "best"
-    """Where the settings start: best, paper or tiny."""
+    """Where the settings start: best, paper, tiny, or another that `mast list` shows for the task."""
     config: Path | None = None
     """A TOML file of settings that differ from the recipe, those of [world] and [policy] in tables of these names."""
     out: Path | None = None
@@ -215,15 +190,21 @@ class TrainCommand:
     checkpoint_seconds: float = 300.0
     """Least time between two checkpoints."""
     keep_replay: bool = True
-    """Keep the replay in checkpoints (about 7.4 kB a sample of 100 robots); without it resuming is not exact."""
+    """Keep the replay in checkpoints (a sample is about 7.4 kB for 100 robots in navigation, 34 kB for 32 in coverage);
+    without it resuming is exact only where the expert alone has driven."""
 
 
 @verb("train", "learn a policy by imitation, on a GPU or a laptop; resumable")
 def train_verb(args: list[str]) -> None:
-    resuming = _option(args, "--resume") is not None and args[0].startswith("-")
-    task, rest = (TASKS[0], args) if resuming else _task(args, "train")
-    stopped, settings = _option(rest, "--resume"), _option(rest, "--config")
-    chosen = recipe(_option(rest, "--recipe") or "best") if stopped is None else from_run(Path(stopped))
+    stopped, settings = _option(args, "--resume"), _option(args, "--config")
+    if stopped is not None and args[0].startswith("-"):
+        chosen, rest = from_run(Path(stopped)), args
+        task = chosen.world.task
+    else:
+        task, rest = _task(args, "train")
+        chosen = recipe(_option(rest, "--recipe") or "best", task) if stopped is None else from_run(Path(stopped))
+    if chosen.world.task != task:
+        raise MastError(f"the run in {stopped} learns {chosen.world.task}, not {task}: `mast train --resume {stopped}`")
     if settings is not None:
         chosen = from_toml(Path(settings), chosen)
     command = _parse(TrainCommand, rest, f"mast train {task}", TrainCommand(train=chosen))
@@ -300,7 +281,8 @@ def verify_verb(args: list[str]) -> None:
             failed += not verdict.holds
             print(
                 f"{'holds' if verdict.holds else 'FAILS'}: {verdict.policy} {claim.metric} at t = {claim.t:g} s: "
-                f"measured {verdict.measured:.3f}, the card says {claim.mean:.3f}, less {claim.within:.3f} at most"
+                f"measured {verdict.measured:.3f}, the card says {claim.mean:.3f}, "
+                f"{'more' if verdict.lower_is_better else 'less'} {claim.within:.3f} at most"
             )
     if failed:
         raise SystemExit(1)
@@ -310,8 +292,10 @@ def verify_verb(args: list[str]) -> None:
 class BenchConfig:
     """How long a training step takes on this machine, and where the time goes."""
 
+    task: str = TASKS[0]
+    """The task."""
     recipe: str = "paper"
-    """Whose shapes to measure."""
+    """Whose shapes to measure: a recipe of the task."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     out: Path = Path("runs/bench")
@@ -323,7 +307,9 @@ def bench(args: list[str]) -> None:
     if not args or args[0] != "train":
         raise MastError("mast bench needs what to measure: mast bench train")
     config = _parse(BenchConfig, args[1:], "mast bench train")
-    chosen = recipe(config.recipe)
+    if config.task not in TASKS:
+        raise unknown("task", config.task, TASKS)
+    chosen = recipe(config.recipe, config.task)
     import json
 
     from mast_swarm.evaluate.actors import pick_device
@@ -339,7 +325,7 @@ def bench(args: list[str]) -> None:
 
 @dataclass(frozen=True)
 class ListConfig:
-    """What there is to name on the command line: tasks, scenarios, controllers, shipped policies, recipes."""
+    """What there is to name on the command line: tasks, how they start, controllers, shipped policies, recipes."""
 
 
 @verb("list", "what there is: tasks, scenarios, controllers, shipped policies, recipes")
@@ -347,15 +333,18 @@ def list_verb(args: list[str]) -> None:
     _parse(ListConfig, args, "mast list")
     from mast_swarm import controllers
     from mast_swarm.model.policy import zoo_names
-    from mast_swarm.world.scenarios import scenarios
+    from mast_swarm.world import base, coverage, navigation  # noqa: F401  the last two register their task
 
     for task in TASKS:
+        starts, registered = base.find(task).starts
         shipped = [name.removeprefix(f"{task}/") for name in zoo_names() if name.startswith(f"{task}/")]
+        named = controllers.names(task)
+        families = " (K: a number)" if any("K" in name for name in named) else ""
         sections = {
-            "controllers (K: a number)": [(name, _about(name, task)) for name in controllers.names(task)],
+            f"controllers{families}": [(name, _about(name, task)) for name in named],
             "trained policies": [(name, "") for name in shipped] or [("none shipped yet", "")],
-            "scenarios": [(found.usage, found.summary) for found in scenarios()],
-            "recipes for training": [(name, "") for name in RECIPES],
+            starts: [(found.usage, found.summary) for found in registered()],
+            "recipes for training": [(name, "") for name in RECIPES[task]],
         }
         print(f"task {task}")
         for title, rows in sections.items():

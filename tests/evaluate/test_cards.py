@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from mast_swarm import CoverageConfig
 from mast_swarm.cli import main
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate import cards
 from mast_swarm.evaluate.cards import Claim, Verdict, read_claims, verify
-from mast_swarm.model.policy import ZOO, Policy, zoo_names
+from mast_swarm.model import policy
+from mast_swarm.model.policy import ZOO, Policy, load, zoo_names
 
 
 def test_every_shipped_policy_loads_and_has_a_card_with_a_short_and_a_full_claim():
     assert "navigation/mast-m" in zoo_names()
     for name in zoo_names():
-        Policy.load(name)
+        load(name)
         claims = read_claims(ZOO / name / "card.md")
         assert any(claim.short for claim in claims)
         assert any(not claim.short for claim in claims)
@@ -68,6 +72,52 @@ def test_a_verdict_holds_down_to_what_the_card_allows():
     claim = Claim("success_rate", 200.0, 0.9, 0.01, 0.03, {})
     assert Verdict("p", claim, 0.871).holds
     assert not Verdict("p", claim, 0.869).holds
+    cost = Claim("cost_time_average", 120.0, 0.38, 0.01, 0.03, {})
+    assert Verdict("p", cost, 0.409, lower_is_better=True).holds
+    assert not Verdict("p", cost, 0.411, lower_is_better=True).holds
+    assert Verdict("p", cost, 0.2, lower_is_better=True).holds  # better than said is no fault
+
+
+COST_CARD = """+++
+[[claims]]
+short = true
+metric = "cost_time_average"
+t = 0.6
+mean = {mean}
+ci95 = 0.1
+within = 0.02
+settings = {{ agents = 4, features = 3, side = 256, sigma = [20, 30], episodes = 2, steps = 3, delay = 0.2 }}
++++
+# A policy for coverage
+"""
+
+
+@pytest.mark.parametrize("name", ["mast-m", "lpac-k3"])
+def test_a_cost_holds_up_to_what_the_card_allows(tmp_path: Path, coverage_zoo: Path, capsys, monkeypatch, name: str):
+    """Three control periods hardly change the cost, so that it is about 1: no worse than 1, far worse than 0.5."""
+    shutil.copytree(coverage_zoo, tmp_path / "zoo")
+    monkeypatch.setattr(policy, "ZOO", tmp_path / "zoo")
+    monkeypatch.setattr(cards, "ZOO", tmp_path / "zoo")
+    for mean, word in ((1.0, "holds"), (0.5, "FAILS")):
+        (tmp_path / "zoo" / "coverage" / name / "card.md").write_text(COST_CARD.format(mean=mean))
+        if word == "holds":
+            main(["verify", f"coverage/{name}", "--device", "cpu"])
+        else:
+            with pytest.raises(SystemExit) as stopped:
+                main(["verify", f"coverage/{name}", "--device", "cpu"])
+            assert stopped.value.code == 1
+        said = capsys.readouterr().out.splitlines()[0]
+        assert said.startswith(f"{word}: coverage/{name} cost_time_average at t = 0.6 s: measured ")
+        assert said.endswith(f"the card says {mean:.3f}, more 0.020 at most")
+
+
+def test_a_claim_sets_the_evaluation_of_its_task():
+    settings = {"density": "points:a.csv", "window": [1.0, 2.0], "episodes": 7}
+    config = Claim("cost", 1.0, 0.5, 0.1, 0.1, settings).config("coverage", "p", Path("o"), "cpu")
+    assert config.world == CoverageConfig(density="points:a.csv", window=(1.0, 2.0))
+    assert (config.policy, config.episodes, config.steps) == (("p",), 7, 600)  # the task's own steps
+    with pytest.raises(MastError, match="unknown setting of a claim 'densty': did you mean density"):
+        Claim("cost", 1.0, 0.5, 0.1, 0.1, {"densty": "x"}).config("coverage", "p", Path("o"), "cpu")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, zoo_names
 from mast_swarm.model.policy import load as load_learned
 from mast_swarm.world.base import Observation, World
+from mast_swarm.world.config import WORLDS
 
 
 @runtime_checkable
@@ -125,13 +126,15 @@ def make_actor(
 
 
 def load(name: str, task: str = "navigation") -> Learned:
-    """A learned policy by the name it is shipped under (the task may be left out), or from a folder."""
+    """A learned policy by the name it is shipped under (of `task`'s own the task may be left out), or from a folder."""
     shipped = _shipped(name, task)
     if shipped is not None:
         return load_learned(shipped)
     if Path(name).exists():
         return load_learned(name)
-    if "/" in name and not name.startswith(f"{task}/"):
+    if name.split("/")[0] in WORLDS:
+        raise unknown("policy", name, zoo_names())
+    if "/" in name:
         raise MastError(f"there is no policy folder '{name}': give one with config.json and model.safetensors")
     short = [zoo.removeprefix(f"{task}/") for zoo in zoo_names() if zoo.startswith(f"{task}/")]
     raise unknown("policy", name, [*controllers.names(task), *short])

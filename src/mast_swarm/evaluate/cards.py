@@ -7,18 +7,19 @@ the mean that was measured with its ci95, and `short = true` where the run takes
 
 from __future__ import annotations
 
+import math
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.config import DEFAULTS, EvaluateConfig
 from mast_swarm.evaluate.run import Progress, evaluate
 from mast_swarm.model.policy import ZOO, load, zoo_names
-from mast_swarm.world.config import NavigationConfig
+from mast_swarm.world.config import WORLDS
 
 CARD_FILE = "card.md"
 
@@ -34,17 +35,21 @@ class Claim:
     ci95: float
     """Half the width of the interval that was measured."""
     within: float
-    """How far below `mean` a new measurement may come."""
+    """How much worse than `mean` a new measurement may be."""
     settings: dict[str, Any]
     """Of the evaluation: scenario, agents, episodes, steps, delay, seed, ..."""
     short: bool = False
 
-    def config(self, policy: str, out: Path, device: str) -> EvaluateConfig:
-        """The evaluation that this claim asks for."""
-        world_fields = {field.name for field in fields(NavigationConfig)}
-        world = {name: value for name, value in self.settings.items() if name in world_fields}
-        rest = {name: value for name, value in self.settings.items() if name not in world_fields}
-        return EvaluateConfig(world=NavigationConfig(**world), policy=(policy,), out=out, device=device, **rest)  # type: ignore[arg-type]
+    def config(self, task: str, policy: str, out: Path, device: str) -> EvaluateConfig:
+        """The evaluation that this claim asks for; what it does not set is as on the command line."""
+        default, world = DEFAULTS[task], WORLDS[task]()
+        given: dict[str, Any] = {"policy": (policy,), "out": out, "device": device}
+        changes: dict[str, Any] = {}
+        for name, value in self.settings.items():
+            if name not in (*vars(world), *vars(default)):
+                raise unknown("setting of a claim", name, [*vars(world), *vars(default)])
+            (changes if name in vars(world) else given)[name] = tuple(value) if isinstance(value, list) else value
+        return replace(default, world=replace(world, **changes), **given)
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,16 @@ class Verdict:
     policy: str
     claim: Claim
     measured: float
+    lower_is_better: bool = False
+
+    @property
+    def limit(self) -> float:
+        """The worst measurement that still holds."""
+        return self.claim.mean + (self.claim.within if self.lower_is_better else -self.claim.within)
 
     @property
     def holds(self) -> bool:
-        return self.measured >= self.claim.mean - self.claim.within
+        return self.measured <= self.limit if self.lower_is_better else self.measured >= self.limit
 
 
 def read_claims(card: Path) -> list[Claim]:
@@ -93,12 +104,13 @@ def verify(
             if not (claim.short or full):
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                config = claim.config(name, Path(folder) / "run", device)
+                config = claim.config(task, name, Path(folder) / "run", device)
                 _, summary = evaluate(task, config, progress(f"{name} claim {number + 1}"))
-            found = [row["mean"] for row in summary["rows"] if row["metric"] == claim.metric and row["t"] == claim.t]
+            rows = [row for row in summary["rows"] if row["metric"] == claim.metric]
+            found = [row["mean"] for row in rows if math.isclose(row["t"], claim.t, abs_tol=1e-6)]
             if not found:
                 raise MastError(
                     f"card of {name}: no {claim.metric} at t = {claim.t} s in that run; a card can state "
                     "multiples of 50 s and the end"
                 )
-            yield Verdict(name, claim, found[0])
+            yield Verdict(name, claim, found[0], WORLDS[task].lower_is_better)

@@ -10,24 +10,26 @@ from typing import Annotated, Literal
 import tyro
 
 from mast_swarm.errors import MastError
-from mast_swarm.world.config import NavigationConfig
+from mast_swarm.world.config import CoverageConfig, NavigationConfig
 
 _MOST = 1_000_000  # episodes of one seed, and seeds: no two share a start state, and training draws from 2**40 up
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
+# The command line has the settings of the one that the defaults hold.
+_World = Annotated[NavigationConfig | CoverageConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
     """Roll policies out on the same start states; write tables, a summary and curves to a folder."""
 
-    world: Annotated[NavigationConfig, tyro.conf.arg(name="")] = field(default_factory=NavigationConfig)
+    world: _World = field(default_factory=NavigationConfig)
     """The world."""
     policy: tuple[str, ...] = ("lsap", "dhba-4")
     """Controllers and shipped policies (see `mast list`), or policy folders."""
     episodes: int = 54
-    """Start states; scenario `clusters` goes round its nine pairs of cluster sizes."""
+    """Start states; navigation's scenario `clusters` goes round its nine pairs of cluster sizes."""
     steps: int = 200
-    """Control periods an episode."""
+    """Control periods an episode. (Coverage's time average after 600 is over the instants 0..599 where they begin.)"""
     delay: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Seconds a message takes for one hop: every robot decides alone. Unset: learned policies run centrally."""
     loss: float = 0.0
@@ -46,6 +48,8 @@ class EvaluateConfig:
     """Environments at once; unset: chosen from the team's size and the device."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where worlds and learned policies run."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of learned policies on a GPU (positions and phases stay fp32); the CPU uses fp32."""
 
     def __post_init__(self) -> None:
         if not self.policy:
@@ -69,7 +73,6 @@ class EvaluateConfig:
                 raise MastError(f"--{name} is {share}: give a probability from 0 to 1")
         if self.delay is None and (self.loss or self.failure):
             raise MastError("--loss and --failure act on messages between robots: give --delay too (0 for instant)")
-
         if self.resume and self.out is None:
             raise MastError("--resume needs to know which run: give its folder with --out")
 
@@ -78,9 +81,64 @@ class EvaluateConfig:
         return [self.seed * _MOST + episode for episode in range(self.episodes)]
 
     def scenarios(self) -> list[str]:
-        """One scenario an episode: `clusters` is stratified over its pairs (robots, goals) of cluster sizes."""
-        if self.world.scenario != "clusters":
-            return [self.world.scenario] * self.episodes
-        sizes = [size for size in (1, 5, 10) if size <= self.world.agents]
-        pairs = [f"clusters-{robots}-{goals}" for robots in sizes for goals in sizes]
-        return [pairs[episode % len(pairs)] for episode in range(self.episodes)]
+        """One scenario an episode, as the world has it for tests."""
+        return self.world.scenarios(self.episodes)
+
+
+# What `mast evaluate` does of each task where nothing else is said.
+DEFAULTS: dict[str, EvaluateConfig] = {
+    "navigation": EvaluateConfig(),
+    "coverage": EvaluateConfig(world=CoverageConfig(), policy=("clairvoyant", "d-cvt"), episodes=100, steps=600),
+}
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """Two policies on the same start state, side by side in a replay that opens in any browser."""
+
+    task: str = "navigation"
+    """What the team does: navigation or coverage, each with options of its own."""
+    world: _World = field(default_factory=lambda: NavigationConfig(scenario="clusters-5-5"))
+    """The world."""
+    steps: int = 300
+    """Control periods."""
+    seed: int = 0
+    """Chooses the start state."""
+    out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Folder for the replay; unset: runs/demo, made anew each time."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo of a task shows."""
+
+    config: DemoConfig
+    pair: tuple[str, str]  # policies side by side; the first is a trained one, and every robot decides alone
+    untrained: tuple[str, str]  # the pair where that policy is not shipped
+    outcome: str  # what a policy did, from its last metrics
+
+    def evaluation(self, config: DemoConfig, out: Path, trained: bool) -> EvaluateConfig:
+        """The evaluation of one episode that makes the demo."""
+        return EvaluateConfig(
+            world=config.world,
+            policy=self.pair if trained else self.untrained,
+            delay=config.world.dt if trained else None,
+            episodes=1,
+            steps=config.steps,
+            seed=config.seed,
+            record=1,
+            out=out,
+        )
+
+
+DEMOS: dict[str, Demo] = {
+    "navigation": Demo(
+        DemoConfig(), ("mast-m", "dhba-8"), ("lsap", "dhba-4"), outcome="reached {success_rate:.0%} of the goals"
+    ),
+    "coverage": Demo(
+        DemoConfig(task="coverage", world=CoverageConfig(), steps=600),
+        ("mast-m", "d-cvt"),
+        ("clairvoyant", "d-cvt"),
+        outcome="brought the cost to {cost:.3f} of its start ({cost_time_average:.3f} on average)",
+    ),
+}

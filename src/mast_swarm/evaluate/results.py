@@ -125,7 +125,8 @@ def _write_table(path: Path, table: pa.Table) -> None:
 def episode_table(
     keys: dict[str, Any], episodes: Sequence[dict[str, Any]], dt: float, metrics: dict[str, np.ndarray]
 ) -> pa.Table:
-    """One row per episode and instant. `keys` are the same in all rows, `episodes` has a dict an episode."""
+    """One row per episode and instant: `keys`, the same in all rows, what `episodes` says of each, t in seconds, and
+    the metrics, each [E, T+1]. A table's columns stay in this order."""
     count, instants = next(iter(metrics.values())).shape
     columns: dict[str, Any] = {}
     for name, value in keys.items():
@@ -133,7 +134,8 @@ def episode_table(
         columns[name] = pa.array([value] * (count * instants), type=kind)
     for name in episodes[0]:
         columns[name] = pa.array(list(itertools.chain.from_iterable([e[name]] * instants for e in episodes)))
-    columns["t"] = pa.array(np.tile(np.arange(instants) * dt, count))
+    # Rounded, so that the instants of dt = 0.2 s are 0.6 and not 0.6000000000000001, and can be asked for.
+    columns["t"] = pa.array(np.tile((np.arange(instants) * dt).round(9), count))
     for name, values in metrics.items():
         columns[name] = pa.array(values.reshape(-1).astype(np.float32))
     return pa.table(columns)
@@ -152,13 +154,14 @@ def interval(values: np.ndarray) -> tuple[float, float | None]:
     return mean, float(half)
 
 
-KEYS = ("policy", "task", "scenario", "agents", "delay", "loss", "seed")
-_INDEX = (*KEYS, "start", "episode", "episode_seed", "t")
+def key_names(table: pa.Table) -> list[str]:
+    """The columns of settings, the same in all rows of a policy."""
+    return table.column_names[: table.column_names.index("start")]
 
 
 def metric_names(table: pa.Table) -> list[str]:
     """The columns that hold measurements."""
-    return [name for name in table.column_names if name not in _INDEX]
+    return table.column_names[table.column_names.index("t") + 1 :]
 
 
 def curves(table: pa.Table, policy: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +186,7 @@ def summarise(table: pa.Table) -> dict[str, Any]:
         measured = {policy: _measured(table, policy, metric) for policy in policies}
         for policy, (_, t, values) in measured.items():
             first = table.filter(pc.equal(table["policy"], policy)).slice(0, 1).to_pylist()[0]
-            about = {key: first[key] for key in KEYS}
+            about = {key: first[key] for key in key_names(table)}
             rows += (about | found for found in _means(metric, t, values))
         for one, other in itertools.combinations(policies, 2):
             (of_one, t, first), (of_other, _, second) = measured[one], measured[other]

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-import mast_swarm.world.navigation  # noqa: F401  registers the task
+import mast_swarm.world.coverage
+import mast_swarm.world.navigation  # noqa: F401  both register their task
 from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
@@ -23,6 +24,7 @@ from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.world.base import World, make
 
 Progress = Callable[[str, int, int], None]  # policy, steps done, steps in all
+_STATES = 4  # times a state's memory that one control period takes: the next state, observations, activations
 
 
 def new_folder(task: str) -> Path:
@@ -33,14 +35,18 @@ def new_folder(task: str) -> Path:
 def prepare(task: str, config: EvaluateConfig) -> tuple[World, dict[str, Actor]]:
     """The world, and an actor a policy under the name that results give it; writes nothing.
 
-    Whatever can be wrong with the settings shows here: policies are loaded and every start state is drawn once.
+    Whatever can be wrong with the settings shows here: policies are loaded and every start state is drawn once (one of
+    them, in a world where that answers for all).
     """
+    if config.world.task != task:
+        raise MastError(f"the settings are those of a world for {config.world.task}, not for {task}: give both alike")
     world = make(task, config.world, pick_device(config.device))
     channel = None
     if config.delay is not None:
         channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)
     actors = [make_actor(policy, world, channel) for policy in config.policy]
-    for seed, scenario in zip(config.seeds(), config.scenarios(), strict=True):
+    tried = config.episodes if config.world.starts_may_fail else 1
+    for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         world.reset([seed], [scenario])
     return world, dict(zip(labels(config.policy, task), actors, strict=True))
 
@@ -80,8 +86,7 @@ def _one_policy(
     keys = {
         "policy": name,
         "task": world.task,
-        "scenario": config.world.scenario,
-        "agents": config.world.agents,
+        **{setting: getattr(config.world, setting) for setting in config.world.stated},
         "delay": None if actor.channel is None else float(actor.channel.delay),
         "loss": 0.0 if actor.channel is None else float(actor.channel.loss),
         "seed": config.seed,
@@ -90,7 +95,7 @@ def _one_policy(
     finished = results.episodes(number)
     total, done = config.episodes * instants, len(finished) * instants
     progress(name, done, total)
-    size = config.batch or _batch(config.world.agents, world.device)
+    size = config.batch or _batch(world, seeds[0], scenarios[0])
     for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
 
         def tick(count: int, together: int = len(chosen)) -> None:
@@ -105,6 +110,7 @@ def _one_policy(
             config.steps,
             scenarios=[scenarios[e] for e in chosen],
             name=name,
+            precision=config.precision,
             record=max(0, min(config.record - chosen[0], len(chosen))),
             progress=tick,
         )
@@ -126,9 +132,15 @@ def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:
         yield run
 
 
-def _batch(agents: int, device: torch.device) -> int:
+def _batch(world: World, seed: int, scenario: str) -> int:
     """Environments at once: enough to fill the device, few enough that memory and the first result stay near."""
-    return max(1, (25_600 if device.type == "cuda" else 1_800) // agents)
+    cuda = world.device.type == "cuda"
+    robots = 25_600 if cuda else 1_800
+    # On a CPU little memory is quick memory; of a GPU's a step may take half.
+    memory = torch.cuda.mem_get_info(world.device)[0] // 2 if cuda else 400_000_000
+    start = world.reset([seed], [scenario])
+    held = sum(part.nbytes for part in vars(start).values() if isinstance(part, torch.Tensor))
+    return max(1, min(robots // world.config.agents, memory // (_STATES * held)))
 
 
 def _resolved(task: str, config: EvaluateConfig) -> dict[str, Any]:
