@@ -1,4 +1,4 @@
-"""A run so small that it trains in a second."""
+"""Runs so small that they train in a second, one a task and kind of policy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from mast_swarm.model.config import PolicyConfig
-from mast_swarm.train.config import TrainConfig, recipe
-from mast_swarm.world.config import NavigationConfig
+from mast_swarm.model.config import COVERAGE, LPACConfig, PolicyConfig
+from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.recipes import recipe
+from mast_swarm.world.config import CoverageConfig, NavigationConfig
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +34,37 @@ def small() -> TrainConfig:
         validation_steps=4,
         validate_every=2,
     )
+
+
+@pytest.fixture(scope="session")
+def small_coverage(small: TrainConfig) -> TrainConfig:
+    """Two of its eight pictures' pixels are sensed at once, and some cells have no mass."""
+    return replace(
+        small,
+        world=CoverageConfig(
+            agents=5,
+            features=3,
+            side=128.0,
+            resolution=2.0,
+            sigma=(6.0, 10.0),
+            dt=1.0,
+            communication_range=64.0,
+            sensor=16.0,
+            local_map=64.0,
+            pixels=8,
+        ),
+        policy=replace(
+            COVERAGE, layers=2, heads=2, head_dim=8, message_dim=4, attention_radius=64.0, observation_dim=(4, 8, 8)
+        ),
+        keep_every=2,
+        replay=60,
+    )
+
+
+@pytest.fixture(scope="session")
+def small_lpac(small_coverage: TrainConfig) -> TrainConfig:
+    policy = LPACConfig(layers=2, hops=2, width=8, head_width=8, message_dim=4, observation_dim=(4, 8, 8))
+    return replace(small_coverage, policy=policy)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,19 +13,18 @@ from typing import Any
 import pytest
 
 from mast_swarm.errors import MastError
+from mast_swarm.model.config import LPACConfig
 from mast_swarm.train.config import (
     MOST_ENVIRONMENTS,
     MOST_EPOCHS,
     MOST_SEED,
-    PAPER,
-    RECIPES,
     TrainConfig,
-    changed,
+    from_plain,
     from_run,
     from_toml,
     plain,
-    recipe,
 )
+from mast_swarm.train.recipes import PAPER, RECIPES, recipe
 
 
 def test_the_paper_recipe_is_the_papers() -> None:
@@ -41,9 +41,11 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
         recipe("papper")
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_settings_survive_json(name: str) -> None:
-    assert changed(PAPER, plain(recipe(name))) == recipe(name)
+@pytest.mark.parametrize(("task", "name"), [(task, name) for task, found in RECIPES.items() for name in found])
+def test_settings_survive_json(task: str, name: str) -> None:
+    config = recipe(name, task)
+    assert from_plain(json.loads(json.dumps(plain(config)))) == config
+    assert hash(from_plain(plain(config))) == hash(config)  # tuples are tuples again
 
 
 def test_toml_replaces_what_it_names_and_nothing_else(tmp_path: Path) -> None:
@@ -65,6 +67,69 @@ def test_toml_replaces_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert isinstance(from_toml(file, best).lr, float)
     file.write_text("")
     assert from_toml(file, best) == best
+
+
+def test_toml_arrays_are_ranges_and_shapes(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        "collect = 2\nkeep_every = 3\n[world]\nsigma = [30, 50.5]\npixels = 16\n[policy]\nobservation_dim = [4, 16, 16]"
+    )
+    best = recipe("best", "coverage")
+    made = from_toml(file, best)
+    assert made.world == replace(best.world, sigma=(30.0, 50.5), pixels=16)
+    assert made.policy == replace(best.policy, observation_dim=(4, 16, 16))
+    assert (made.collect, made.keep_every) == (2, 3) and isinstance(made.world.sigma[0], float)
+
+
+def test_toml_may_name_another_kind_of_policy(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[policy]\nkind = "lpac"\nhops = 2')
+    best, lpac = recipe("best", "coverage"), recipe("lpac-k3", "coverage")
+    assert from_toml(file, best).policy == LPACConfig(hops=2)
+    assert from_toml(file, lpac).policy == replace(lpac.policy, hops=2)  # keeps what the recipe says
+    file.write_text('[policy]\nkind = "mast"')
+    assert from_toml(file, lpac).policy == recipe("paper", "coverage").policy
+    for text, told in (
+        ('kind = "lpack"', "unknown setting 'policy.kind = lpack': did you mean policy.kind = lpac"),
+        ("kind = [1]", "unknown setting 'policy.kind = [1]'"),
+        ('kind = "lpac"\nheads = 2', "unknown setting 'policy.heads'"),
+    ):
+        file.write_text(f"[policy]\n{text}")
+        with pytest.raises(MastError, match=re.escape(told)):
+            from_toml(file, best)
+    file.write_text('[policy]\nkind = "lpac"')
+    with pytest.raises(MastError, match=r"unknown setting 'policy\.kind = lpac'.*policy\.kind = mast"):
+        from_toml(file, PAPER)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sigma = 40", "world.sigma is 40: expected [a number, a number]"),
+        ("sigma = [40]", "world.sigma is [40]: expected [a number, a number]"),
+        ('sigma = ["a", 2]', "world.sigma is 'a': expected a number"),
+        ("sigma = [60, 40]", "sigma is drawn from 60..40"),
+        ("window = [1, 2, 3]", 'world.window is [1, 2, 3]: expected [a number, a number] or "none"'),
+        ("observed = 3", "unknown setting 'world.observed'"),
+        ("pixels = 16", "the policy takes 4 x 32 x 32 observed numbers, the world gives 4 x 16 x 16"),
+    ],
+)
+def test_a_mistake_in_the_coverage_world_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f"[world]\n{text}")
+    with pytest.raises(MastError, match=re.escape(told)) as caught:
+        from_toml(file, recipe("best", "coverage"))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_settings_of_a_run_before_there_was_a_second_task(tmp_path: Path) -> None:
+    config = plain(recipe("best"))
+    for name in ("collect", "keep_every", "target_limit"):
+        del config[name]
+    for name in ("kind", "action_scale"):
+        del config["policy"][name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert from_run(tmp_path) == recipe("best")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +172,7 @@ def test_a_toml_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_the_settings_of_a_folder_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(MastError, match="nothing to resume"):
         from_run(tmp_path)
-    for text in ("{", '{"epoch": 1}', "[1]"):
+    for text in ("{", '{"epoch": 1}', "[1]", '{"policy": 3}', '{"policy": {"task": []}}', '{"policy": {"task": "x"}}'):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(MastError, match="cannot read the settings of a run"):
             from_run(tmp_path)
@@ -131,6 +196,13 @@ def test_the_settings_of_a_folder_without_a_run(tmp_path: Path) -> None:
         {"seed": -1},
         {"seed": MOST_SEED + 1},
         {"validation": 0},
+        {"keep_every": 0},
+        {"collect": -1},
+        {"collect": PAPER.epochs},
+        {"collect": 1, "steps": 1},  # 32 samples, and a batch of 128
+        {"target_limit": 0.5},
+        {"target_limit": float("inf")},
+        {"policy": recipe("best", "coverage").policy},
         {"policy": replace(PAPER.policy, observation_dim=10)},
     ],
     ids=str,

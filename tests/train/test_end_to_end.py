@@ -1,4 +1,4 @@
-"""The recipe `tiny`, from the command line to a policy that finds its goals on start states it has never seen."""
+"""The recipes `tiny`, from the command line to a policy that does its task on start states it has never seen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.model.policy import Policy
-from mast_swarm.train.config import from_run, recipe
+from mast_swarm.model.policy import Policy, make
+from mast_swarm.train.config import from_run
+from mast_swarm.train.recipes import recipe
+from mast_swarm.world.coverage import Coverage
 from mast_swarm.world.navigation import Navigation
 
 
@@ -39,3 +41,23 @@ def test_the_tiny_recipe_learns_on_a_cpu(tmp_path: Path, mast: list[str], alone:
     assert reached["untrained"] < 0.1
     assert reached["best"] > 0.6 and reached["last"] > 0.6, reached
     assert seconds < 180, f"it took {seconds:.0f} s"
+
+
+@pytest.mark.slow
+def test_the_tiny_recipe_learns_to_cover_on_a_cpu(tmp_path: Path, mast: list[str], alone: dict[str, str]) -> None:
+    out, tiny = tmp_path / "run", recipe("tiny", "coverage")
+    command = [*mast, "train", "coverage", "--recipe", "tiny", "--epochs", "8", "--device", "cpu", "--out", str(out)]
+    done = subprocess.run(command, env=alone, capture_output=True, timeout=400)
+    assert done.returncode == 0, done.stderr.decode()
+    told = done.stdout.decode()
+    assert "epoch 8/8" in told and "cost 0." in told and str(out / "best") in told
+
+    world = Coverage(tiny.world)
+    policies = {"untrained": make(tiny.policy), "best": str(out / "best"), "d-cvt": "d-cvt"}
+    cost = {
+        name: float(rollout(world, policy, range(64), 60).metrics["cost_time_average"][:, -1].mean())
+        for name, policy in policies.items()
+    }
+    # Seen with several seeds: 0.47 to 0.51 after these 8 epochs; d-cvt 0.68, c-cvt 0.50, clairvoyant 0.22.
+    assert cost["untrained"] > 0.9
+    assert cost["best"] < 0.9 * cost["d-cvt"], cost

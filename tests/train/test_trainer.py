@@ -84,7 +84,7 @@ def test_the_best_policy_is_the_one_that_validated_best(
         kept.append({name: value.clone() for name, value in self.team.policy.state_dict().items()})
         return next(rates)
 
-    monkeypatch.setattr("mast_swarm.train.team.Validator.success_rate", rate)
+    monkeypatch.setattr("mast_swarm.train.team.Validator.headline", rate)
     trainer = Trainer(config, options(tmp_path))
     trainer.run()
     assert trainer.best == 0.5
@@ -150,7 +150,7 @@ def test_the_replay_can_be_left_out(small: TrainConfig, tmp_path: Path, capsys: 
     assert not any(name.startswith("replay.") for name in checkpoint.read(tmp_path / "without"))
     sizes = Trainer(config, options(tmp_path)).checkpoint_bytes()
     filled = 4 * 40 / 2000  # the share of the replay that one epoch fills
-    assert len(without) == pytest.approx(sizes[1], rel=0.2)
+    assert len(without) == pytest.approx(sizes[1], rel=0.25)  # names and settings stand in the file too
     assert len(with_replay) - len(without) == pytest.approx(filled * (sizes[0] - sizes[1]), rel=0.05)
     train(None, tmp_path / "without", resume=True, device="cpu", keep_replay=False)
     assert [row["epoch"] for row in rows(tmp_path / "without")] == [1, 2]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.team import Validator
 from mast_swarm.train.trainer import RunOptions, Trainer
 
 
@@ -22,7 +23,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     warm_up = time.perf_counter() - began
     collector, learner = trainer.collector, trainer.learner
     uniform = torch.rand(config.batch, generator=torch.Generator().manual_seed(0)).to(device)
-    collector.begin(1)
+    collector.begin(0)
     parts = {
         "update": lambda: learner.update(uniform),
         "sense_and_decide": collector.look,
@@ -37,22 +38,26 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
         trainer.one_epoch()
         _wait(device)
         epochs.append((time.perf_counter() - began) * 1e3 / config.steps)
-    began = time.perf_counter()
-    trainer.validator = None
-    trainer.best = 2.0  # nothing is kept
-    trainer.validate()
-    first = time.perf_counter() - began
-    began = time.perf_counter()
-    trainer.validate()
-    validation = time.perf_counter() - began
+    validator = Validator(config, learner.shipped, device)
+    seconds = []
+    for _ in range(2):
+        began = time.perf_counter()
+        validator.headline()
+        seconds.append(time.perf_counter() - began)
+    first, validation = seconds
     whole = statistics.median(epochs)
+    rolled, alone = config.epochs, 0  # epochs with rollouts, updates without
+    if config.collect:
+        rolled, alone = config.collect, (config.epochs - config.collect) * config.updates_an_epoch()
+    learning = config.epochs - config.collect
     return {
         "parts_ms": found,
         "whole_step_ms": whole,
         "validation_s": validation,
         "first_epoch_s": warm_up,
         "first_validation_s": first,
-        "all_epochs_s": config.epochs * (whole * config.steps / 1e3 + validation / config.validate_every),
+        "all_epochs_s": (rolled * config.steps * whole + alone * found["update"]) / 1e3
+        + learning * validation / config.validate_every,
         "settings": {"environments": config.environments, "batch": config.batch, "agents": config.world.agents},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
     }

@@ -1,31 +1,37 @@
-"""Rollouts for learning: worlds driven by the expert or the policy, every state labelled by the expert.
+"""Rollouts for learning: worlds driven by the expert or the policy, every kept state labelled by the expert.
 
 A step has three parts, so that the CPU's expert works while the GPU learns: `look` (sense and decide, on the
-device), `label` (the assignment, on the CPU threads), `move` (keep the samples, advance the worlds, on the device).
+device), `label` (the expert, on the CPU threads), `move` (keep the samples, advance the worlds, on the device).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mast_swarm.model.policy import Policy
+from mast_swarm.model.learned import Learned
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
-from mast_swarm.train.teachers import TEACHERS
-from mast_swarm.train.team import Team, inputs, start_seeds
-from mast_swarm.world.navigation import Navigation, NavigationState
+from mast_swarm.train.teachers import make_teacher
+from mast_swarm.train.team import Team, example, start_seeds, world_of
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """What one sample of the replay holds: what the policy was given, and the expert's command."""
-    outputs = 2 if config.policy.exploration_time is None else 3
-    return inputs(config) | {"target": ((config.world.agents, outputs), torch.float32)}
+    """What one sample of the replay holds: what the policy was given, packed, and the expert's command."""
+    _, seen = example(config)
+    number = torch.int16 if config.world.agents < 2**15 else torch.int32  # of a robot
+    packed = seen | {"features": world_of(config).pack(seen["features"])}
+    found = {
+        name: (tuple(value.shape[1:]), number if value.dtype == torch.int64 else value.dtype)
+        for name, value in packed.items()
+    }
+    return found | {"target": ((config.world.agents, config.policy.outputs), torch.float32)}
 
 
 class Collector:
@@ -34,7 +40,7 @@ class Collector:
     def __init__(
         self,
         config: TrainConfig,
-        policy: Policy,
+        policy: Learned,
         replay: Replay,
         device: torch.device,
         first: int,
@@ -43,24 +49,21 @@ class Collector:
         self.config, self.replay, self.device = config, replay, device
         self.first, self.count = first, count
         self.team = Team(config, policy, device, count)
-        self.source = Navigation(config.world)  # start states are drawn on the CPU, an epoch ahead
+        self.source = world_of(config)  # start states are drawn on the CPU, an epoch ahead
         self.drawer = ThreadPoolExecutor(1)
-        self.drawn: tuple[int, Future[NavigationState | None]] | None = None
-        self.teacher = TEACHERS[config.expert](config)
+        self.drawn: tuple[int, Future[Any]] | None = None
+        self.teacher = make_teacher(config)
+        self.policy_drives = config.expert_share < 1
+        explores = config.policy.exploration_time is not None  # even the expert's robots then sense as they go
+        self.always_looks = self.policy_drives or explores or self.teacher.observes
         self.by_expert = torch.zeros((count, 1, 1), dtype=torch.bool, device=device)
         self.target = torch.zeros((count, config.world.agents, policy.outputs), device=device)
         on_gpu = device.type == "cuda"
-        shape = tuple(self.team.state.positions.shape)
-        self.host_positions = torch.zeros(shape, pin_memory=on_gpu)
+        self.told: dict[str, Tensor] = {}  # what the expert knows, on the CPU
         self.host_target = torch.zeros(tuple(self.target.shape), pin_memory=on_gpu)
-        self.host_component, self.host_seen = (
-            torch.zeros(tuple(there.shape), dtype=torch.int64, pin_memory=on_gpu)
-            for there in (self.team.component, self.team.goals_seen)
-        )
-        self.host = self.source.state(self.host_positions, torch.zeros(shape))
         self.sent = torch.cuda.Event() if on_gpu else None
-        self._look: Callable[[], None] | None = None
-        self._move: Callable[[], None] | None = None
+        self._looks: dict[bool, Callable[[], None]] = {}
+        self._moves: dict[bool, Callable[[], None]] = {}
 
     def begin(self, epoch: int) -> None:
         """Start an epoch: who drives, and start states for all environments that are not carried over."""
@@ -70,7 +73,6 @@ class Collector:
             self.team.load(fresh, torch.from_numpy(~carried).nonzero()[:, 0])
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
-        self.host = self.source.state(self.host_positions, self.team.state.goals.cpu())
         self.teacher.start()
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -87,59 +89,80 @@ class Collector:
         before = np.random.default_rng([self.config.seed, epoch - 1, self.first])
         return carried & ~(before.random(self.count) < self.config.expert_share), by_expert, seeds
 
-    def _starts(self, epoch: int) -> NavigationState | None:
-        """The start states that an epoch needs; the next epoch's are drawn in the background meanwhile."""
+    def _starts(self, epoch: int) -> Any:
+        """The start states that an epoch needs, if any; the next epoch's are drawn in the background meanwhile."""
 
-        def draw(wanted: int) -> NavigationState | None:
+        def draw(wanted: int) -> Any:
             needed = np.flatnonzero(~self._plan(wanted)[0])
             seeds = start_seeds(self.config, wanted, (self.first + int(e) for e in needed))
-            return self.source.reset(seeds) if seeds else None
+            return self.source.reset(seeds) if seeds and self.config.gathers(wanted) else None
 
         ahead, self.drawn = self.drawn, (epoch + 1, self.drawer.submit(draw, epoch + 1))
         return ahead[1].result() if ahead is not None and ahead[0] == epoch else draw(epoch)
 
-    def look(self) -> None:
-        """Sense, decide, and send the positions to the expert."""
-        if self._look is None:
-            self._look = captured(self._sense, self.device)
-        self._look()
+    def look(self, keep: bool = True) -> None:
+        """Sense, decide, and send the expert what it asks for. keep: whether this step's samples are kept; where they
+        are not, the expert alone needs nobody to sense."""
+        senses = keep or self.always_looks
+        if senses not in self._looks:
+            self._looks[senses] = captured(self._sense if senses else self._tell, self.device)
+        self._looks[senses]()
         if self.sent is not None:
             self.sent.record()
 
     def wait(self) -> None:
-        """Until the positions that `look` sent are here, and with them all that was queued on a GPU before."""
+        """Until what `look` sent is here, and with it all that was queued on a GPU before."""
         if self.sent is not None:
             self.sent.synchronize()
 
     def label(self) -> None:
         """The expert's command for every robot, on the CPU."""
         self.wait()
-        self.host_target.copy_(self.teacher.label(self.host, self.host_component, self.host_seen))
+        self.host_target.copy_(self.teacher.label(self.told))
 
-    def move(self) -> None:
-        """Keep the samples and advance the worlds."""
+    def move(self, keep: bool = True) -> None:
+        """Keep the samples, if they are to be, and advance the worlds."""
         self.target.copy_(self.host_target, non_blocking=True)
-        if self._move is None:
-            before = {name: value.clone() for name, value in (*self.tensors().items(), ("", self.replay.pushed))}
-            self._move = captured(self._advance, self.device)
-            if self._move != self._advance:  # the warm-up moved the worlds; what it pushed is written over
-                self.restore(before)
-                self.replay.pushed.copy_(before[""])
-        self._move()
+        if keep not in self._moves:
+            self._moves[keep] = self._captured_move(self._keep_and_advance if keep else self._advance)
+        self._moves[keep]()
+
+    def _captured_move(self, work: Callable[[], None]) -> Callable[[], None]:
+        """On a GPU the warm-up moves the worlds, which are put back; what it pushes is written over."""
+        if self.device.type != "cuda":
+            return work
+        state = type(self.team.state)(**{name: value.clone() for name, value in vars(self.team.state).items()})
+        pushed = self.replay.pushed.clone()
+        run = captured(work, self.device)
+        self.team.load(state)
+        self.replay.pushed.copy_(pushed)
+        return run
 
     def _sense(self) -> None:
-        self.team.sense()
-        self.host_positions.copy_(self.team.state.positions, non_blocking=True)
-        self.host_component.copy_(self.team.component, non_blocking=True)
-        self.host_seen.copy_(self.team.goals_seen, non_blocking=True)
+        observation = self.team.observe()
+        if self.policy_drives:
+            self.team.decide()
+        self._tell(observation)
+
+    def _tell(self, observation: Any = None) -> None:
+        """Send the expert what it asks for."""
+        for name, value in self.teacher.asks(self.team.state, observation, self.team.seen).items():
+            if name not in self.told:
+                self.told[name] = torch.empty(value.shape, dtype=value.dtype, pin_memory=self.sent is not None)
+            self.told[name].copy_(value, non_blocking=True)
+
+    def _keep_and_advance(self) -> None:
+        packed = {"features": self.team.world.pack(self.team.seen["features"])}
+        self.replay.push(self.team.seen | packed | {"target": self.target})
+        self._advance()
 
     def _advance(self) -> None:
-        self.replay.push(self.team.seen | {"target": self.target})
         self.team.advance(torch.where(self.by_expert, self.team.commanded(self.target), self.team.command))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The worlds as they stand, by name. Between epochs that is all: the expert starts afresh with each."""
-        return dict(vars(self.team.state))
+        """The worlds as they stand, by name, if any is carried over to the next epoch. Between epochs that is all: the
+        expert starts afresh with each."""
+        return dict(vars(self.team.state)) if self.config.carry else {}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take up the worlds of `tensors()`."""

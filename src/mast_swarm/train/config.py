@@ -1,4 +1,4 @@
-"""Settings of a training run, and the recipes. No torch here: the command line reads these for its help."""
+"""Settings of a training run, and how files hold them. No torch here: the command line reads these for its help."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.model.config import PolicyConfig
-from mast_swarm.world.config import NavigationConfig
+from mast_swarm.model.config import POLICIES, LPACConfig, PolicyConfig
+from mast_swarm.world.config import WORLDS, CoverageConfig, NavigationConfig
 
 # Every start state of every run has a seed of its own; these limits keep the seeds apart (see train/team.py).
 MOST_EPOCHS, MOST_ENVIRONMENTS, MOST_SEED = 2**20, 2**12, 99_999
+# The command line has the settings of the world and the policy that the recipe holds.
+_World = Annotated[NavigationConfig | CoverageConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+_Policy = Annotated[PolicyConfig | LPACConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Learn a policy by imitation of the expert that sees everything. Defaults: the paper's recipe."""
+    """Learn a policy by imitation of an expert. Defaults: the paper's recipe for navigation."""
 
-    world: Annotated[NavigationConfig, tyro.conf.arg(name="")] = field(default_factory=NavigationConfig)
+    world: _World = field(default_factory=NavigationConfig)
     """The world."""
-    policy: Annotated[PolicyConfig, tyro.conf.arg(name="")] = field(default_factory=PolicyConfig)
+    policy: _Policy = field(default_factory=PolicyConfig)
     """The policy."""
     epochs: int = 500
     """Rounds of rollouts and updates."""
@@ -35,18 +38,24 @@ class TrainConfig:
     """Environments rolled out at once (over all processes)."""
     steps: int = 200
     """Control periods an epoch; after each one batch is learned."""
+    collect: int = 0
+    """Epochs of rollouts alone, which come first; all others then learn alone. 0: every epoch does both."""
+    keep_every: int = 1
+    """Control periods from one sample that is kept to the next."""
     carry: float = 0.0
     """Share of environments (but for those the expert drove) that go on where the last epoch left them."""
     expert: Literal["clairvoyant", "informed"] = "clairvoyant"
     """Who is imitated: clairvoyant sees everything; informed knows what a robot's component knows, and explores."""
     expert_share: float = 0.5
     """Probability that the expert drives an environment in an epoch; the policy drives the others."""
+    target_limit: float = 1.0
+    """Longest target, in units of u_max. Above 1 targets tell how far goals are too; the world limits commands to 1."""
     replay: int = 20_000
     """Samples kept (one sample: one environment at one instant)."""
     batch: int = 128
     """Samples an update (over all processes)."""
     updates: int = 1
-    """Updates a control period."""
+    """Updates a control period; with --collect: passes over all samples an epoch."""
     lr: float = 1e-4
     """Learning rate of AdamW (its peak, where it is scheduled)."""
     schedule: Literal["constant", "cosine"] = "constant"
@@ -75,6 +84,10 @@ class TrainConfig:
                 raise MastError(f"{flag} is {value}: give a whole number from 1")
             if most is not None and value > most:
                 raise MastError(f"{flag} is {value}: give at most {most}")
+        if not 0 <= self.collect < self.epochs:
+            raise MastError(f"--collect is {self.collect}: give a number of epochs from 0 to below --epochs")
+        if not 1 <= self.target_limit < math.inf:
+            raise MastError(f"--target-limit is {self.target_limit}: give a number from 1, the limit of commands")
         for name in ("carry", "expert_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a share from 0 to 1")
@@ -88,68 +101,45 @@ class TrainConfig:
             raise MastError(f"--ema is {self.ema}: give a decay between 0 and 1, as 0.999")
         if self.replay < self.environments:
             raise MastError(f"--replay {self.replay} does not hold one step of {self.environments} environments")
+        if self.collect and self.gathered() < self.batch:
+            raise MastError(f"--collect gives {self.gathered()} samples, fewer than one --batch of {self.batch}")
         if not 0 <= self.seed <= MOST_SEED:
             raise MastError(f"--seed is {self.seed}: give a whole number from 0 to {MOST_SEED}")
+        if self.policy.task != self.world.task:
+            raise MastError(f"the policy is for {self.policy.task}, the world is {self.world.task}'s: give both alike")
         if self.policy.observation_shape != self.world.observation_shape:
+            asked, given = (" x ".join(map(str, part.observation_shape)) for part in (self.policy, self.world))
             raise MastError(
-                f"the policy takes {self.policy.observation_dim} observed numbers, the world gives "
-                f"{self.world.observation_dim}: set --observation-dim to match --observed"
+                f"the policy takes {asked} observed numbers, the world gives {given}: set --observation-dim to match "
+                "what the world's settings make a robot observe"
             )
+
+    def gathers(self, epoch: int) -> bool:
+        """Whether an epoch, counted from 0, has rollouts."""
+        return not self.collect or epoch < self.collect
+
+    def learns(self, epoch: int) -> bool:
+        """Whether an epoch, counted from 0, has updates."""
+        return epoch >= self.collect
+
+    def gathered(self, processes: int = 1) -> int:
+        """Samples that each of the processes keeps of the epochs of rollouts alone."""
+        kept = -(-self.steps // self.keep_every)
+        return min(self.replay // processes, self.collect * (self.environments // processes) * kept)
+
+    def updates_an_epoch(self, processes: int = 1) -> int:
+        """Updates in an epoch that learns; the very first has nothing yet to learn from in its first step."""
+        if not self.collect:
+            return self.steps * self.updates
+        return self.updates * (self.gathered(processes) // (self.batch // processes))
 
 
 _COUNTS = {  # whole numbers from 1 up to what is said here
     "epochs": MOST_EPOCHS,
     "environments": MOST_ENVIRONMENTS,
-    **dict.fromkeys(("steps", "replay", "batch", "updates", "validation", "validation_steps", "validate_every")),
+    **dict.fromkeys(("steps", "keep_every", "replay", "batch", "updates")),
+    **dict.fromkeys(("validation", "validation_steps", "validate_every")),
 }
-
-PAPER = TrainConfig()
-RECIPES: dict[str, TrainConfig] = {
-    "paper": PAPER,
-    # What helps most is an expert that knows no more than the robots can: nothing is then left to guess. After that a
-    # larger and more varied replay, and the late states of an episode.
-    "best": replace(
-        PAPER,
-        policy=PolicyConfig(exploration_time=100.0),
-        epochs=312,
-        environments=96,
-        carry=0.6,
-        expert="informed",
-        expert_share=0.2,
-        replay=1_000_000,
-        batch=192,
-        lr=4e-4,
-        schedule="cosine",
-        clip=1.0,
-        ema=0.9995,
-        validation=90,
-        validation_steps=400,
-        validate_every=20,
-    ),
-    # Small enough for two CPU cores and three minutes; it shows that learning works, not how well it can.
-    "tiny": replace(
-        PAPER,
-        world=NavigationConfig(agents=16, scenario="clusters-1"),
-        policy=PolicyConfig(layers=2, heads=2, head_dim=32, exploration_time=100.0),
-        epochs=25,
-        environments=16,
-        steps=100,
-        batch=48,
-        lr=3e-3,
-        schedule="cosine",
-        clip=1.0,
-        validation=32,
-        validation_steps=100,
-        validate_every=5,
-    ),
-}
-
-
-def recipe(name: str) -> TrainConfig:
-    """A recipe by name."""
-    if name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
-    return RECIPES[name]
 
 
 def from_toml(path: Path, base: TrainConfig) -> TrainConfig:
@@ -174,7 +164,7 @@ def from_run(folder: Path) -> TrainConfig:
     """The settings of the run in a folder."""
     path = folder / "config.json"
     try:
-        return changed(PAPER, json.loads(path.read_text(encoding="utf-8")))
+        return from_plain(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise MastError(f"no run in {folder}: nothing to resume; start with `mast train TASK --out DIR`") from None
     except (OSError, ValueError) as error:  # a MastError is a ValueError
@@ -182,36 +172,58 @@ def from_run(folder: Path) -> TrainConfig:
 
 
 def plain(config: TrainConfig) -> dict[str, Any]:
-    """The settings as JSON holds them; `changed(PAPER, ...)` of it gives them back."""
-    return json.loads(json.dumps(asdict(config)))
+    """The settings as JSON holds them; the policy says of which kind it is, and for which task."""
+    return json.loads(json.dumps(asdict(config) | {"policy": config.policy.to_dict()}))
 
 
-_Config = TypeVar("_Config", TrainConfig, NavigationConfig, PolicyConfig)
+def from_plain(given: Any) -> TrainConfig:
+    """The reverse of `plain`."""
+    policy = given.get("policy") if isinstance(given, Mapping) else None
+    task = policy.get("task") if isinstance(policy, Mapping) else None
+    if not isinstance(task, str) or task not in WORLDS:
+        raise unknown("setting", f"policy.task = {task}", [f"policy.task = {name}" for name in WORLDS])
+    return changed(TrainConfig(world=WORLDS[task](), policy=POLICIES[task, PolicyConfig.kind]), given)
 
 
-def changed(base: _Config, given: Mapping[str, Any], table: str = "") -> _Config:
-    """`base` with the given settings in place of its own; a dict where a setting is itself a table of settings."""
+def changed(base: Any, given: Any, table: str = "") -> Any:
+    """`base`, a TrainConfig or a table of one, with the given settings in place of its own.
+
+    A setting that is itself a table of settings is given as a dict. A policy whose table gives another `kind` starts
+    from that kind's own settings.
+    """
     if not isinstance(given, Mapping):
         raise MastError(f"{table.rstrip('.') or 'the whole'} is {given!r}: expected a table of settings")
+    if isinstance(base, PolicyConfig | LPACConfig) and "kind" in given:
+        base, given = _of_kind(base, given["kind"], table), {k: v for k, v in given.items() if k != "kind"}
     kinds = get_type_hints(type(base))
     new: dict[str, Any] = {}
     for key, value in given.items():
         name = f"{table}{key}"
-        if key not in kinds:
-            raise unknown("setting", name, _names(base, table))
-        if is_dataclass(kinds[key]):
-            new[key] = changed(getattr(base, key), value, f"{name}.")
-        else:
-            new[key] = _checked(name, kinds[key], value)
+        if key not in _names(base):
+            raise unknown("setting", name, _all_names(base, table))
+        own = getattr(base, key)
+        new[key] = changed(own, value, f"{name}.") if is_dataclass(own) else _checked(name, kinds[key], value)
     return replace(base, **new)
 
 
-def _names(base: Any, table: str = "") -> list[str]:
+def _of_kind(base: Any, kind: Any, table: str) -> Any:
+    """The policy itself, or the one of another kind for its task."""
+    found = {k: config for (task, k), config in POLICIES.items() if task == base.task}
+    if not isinstance(kind, str) or kind not in found:
+        raise unknown("setting", f"{table}kind = {kind}", [f"{table}kind = {name}" for name in found])
+    return base if kind == base.kind else found[kind]
+
+
+def _names(base: Any) -> list[str]:
+    return [f.name for f in fields(base)]
+
+
+def _all_names(base: Any, table: str = "") -> list[str]:
     """The settings, those of tables as `table.setting`."""
     found: list[str] = []
-    for f in fields(base):
-        own = getattr(base, f.name)
-        found += _names(own, f"{table}{f.name}.") if is_dataclass(own) else [f"{table}{f.name}"]
+    for name in _names(base):
+        own = getattr(base, name)
+        found += _all_names(own, f"{table}{name}.") if is_dataclass(own) else [f"{table}{name}"]
     return found
 
 
@@ -225,8 +237,17 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
             return float(value)
         if type(value) is option or (get_origin(option) is Literal and value in get_args(option)):
             return value
-    expected = " or ".join(_WORDS.get(option) or " or ".join(map(repr, get_args(option))) for option in options)
-    raise MastError(f"{name} is {value!r}: expected {expected}")
+        parts = get_args(option) if get_origin(option) is tuple else ()
+        if parts and isinstance(value, list | tuple) and len(value) == len(parts):
+            return tuple(_checked(name, part, element) for part, element in zip(parts, value, strict=True))
+    raise MastError(f"{name} is {value!r}: expected {' or '.join(map(_words, options))}")
+
+
+def _words(kind: Any) -> str:
+    """What a kind of value is called."""
+    if get_origin(kind) is tuple:
+        return f"[{', '.join(map(_words, get_args(kind)))}]"
+    return _WORDS.get(kind) or " or ".join(map(repr, get_args(kind)))
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: '"none"'}

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mast_swarm.model.policy import Policy
+from mast_swarm.model.learned import Learned
+from mast_swarm.model.policy import make
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
+from mast_swarm.train.team import world_of
 
 
 class Learner:
@@ -26,7 +28,8 @@ class Learner:
 
     def __init__(self, config: TrainConfig, replay: Replay, device: torch.device, processes: int = 1) -> None:
         self.config, self.replay, self.device = config, replay, device
-        self.policy = Policy(config.policy, seed=config.seed).to(device)
+        self.world = world_of(config, device)  # unpacks what the replay keeps
+        self.policy = make(config.policy, seed=config.seed).to(device)
         self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
         averaged = self.average.state_dict() if self.average is not None else {}  # running statistics too
         self.averaged = [value for value in averaged.values() if value.is_floating_point()]
@@ -36,7 +39,7 @@ class Learner:
         self.network: nn.Module = self.policy
         if processes > 1:
             self.network = DistributedDataParallel(self.policy, device_ids=[device] if device.type == "cuda" else None)
-        self.total = config.epochs * config.steps * config.updates
+        self.total = (config.epochs - config.collect) * config.updates_an_epoch(processes)
         self.done = 0
         self.rate = torch.tensor(config.lr, device=device)
         self.optimiser = torch.optim.AdamW(
@@ -52,7 +55,7 @@ class Learner:
         self._run: Callable[[], None] | None = None if processes == 1 and device.type == "cuda" else self._update
 
     @property
-    def shipped(self) -> Policy:
+    def shipped(self) -> Learned:
         """The weights to validate and to keep."""
         return self.policy if self.average is None else self.average
 
@@ -66,13 +69,17 @@ class Learner:
         self.done += 1
 
     def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """Mean squared error to the expert's command, in units of u_max (and to its speed, for exploration)."""
+        """Mean squared error to the expert's command, in units of the policy's action scale (and to its speed, for
+        exploration), of samples as the replay keeps them."""
+        given = {name: value for name, value in batch.items() if name != "target"}
+        given["features"] = self.world.unpack(given["features"], given["positions"])
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
             self.network.train()  # batch norm learns here and nowhere else
-            prediction = self.network(**{name: value for name, value in batch.items() if name != "target"})
+            prediction = self.network(**given)
             self.network.eval()
-        return imitation_loss(prediction, batch["target"])
+        scale = self.config.policy.action_scale
+        return imitation_loss(prediction / scale, batch["target"] / scale)
 
     def _update(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)

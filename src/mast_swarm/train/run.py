@@ -111,10 +111,13 @@ def _progress(trainer: Trainer) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    headline = trainer.config.world.headline
+    short = headline.split("_")[0]
     columns = (
         TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(bar_width=10),
-        TextColumn("loss {task.fields[loss]:.4f}  success {task.fields[success]}  {task.fields[speed]:,.0f} samples/s"),
+        TextColumn("loss {task.fields[loss]}  " + short + " {task.fields[headline]}"),
+        TextColumn(" {task.fields[speed]:,.0f} samples/s"),
         TimeRemainingColumn(),
         TextColumn("left"),
     )
@@ -122,9 +125,7 @@ def _progress(trainer: Trainer) -> Iterator[Any]:
         whole, less = (f"{size / 1e6:,.0f} MB" for size in trainer.checkpoint_bytes())
         kept = f"about {whole} with the replay" if trainer.options.keep_replay else f"{less} (with the replay {whole})"
         bars.console.print(f"run: {trainer.options.out}; checkpoint: {kept}", soft_wrap=True)
-        bar = bars.add_task(
-            "", total=trainer.config.epochs, completed=trainer.epoch, loss=float("nan"), success="-", speed=0.0
-        )
+        bar = bars.add_task("", total=trainer.config.epochs, completed=trainer.epoch, loss="-", headline="-", speed=0.0)
 
         first = trainer.epoch + 1
 
@@ -133,9 +134,11 @@ def _progress(trainer: Trainer) -> Iterator[Any]:
             return at_end.enter_context(_board(trainer.options.out, first))
 
         def report(row: dict[str, Any]) -> None:
-            shown: dict[str, Any] = {"loss": row["loss"], "speed": row["samples_per_second"]}
-            if "success_rate" in row:
-                shown["success"] = f"{row['success_rate']:.3f}"
+            shown: dict[str, Any] = {"speed": row["samples_per_second"]}
+            if "loss" in row:
+                shown["loss"] = f"{row['loss']:.4f}"
+            if headline in row:
+                shown["headline"] = f"{row[headline]:.3f}"
             bars.update(bar, completed=row["epoch"], **shown)
             for name, value in row.items():
                 if board() is not None and name != "epoch":

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mast_swarm.model.policy import Policy
-from mast_swarm.space import components
+from mast_swarm.model.learned import Learned
+from mast_swarm.model.policy import make as make_policy
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.graphs import captured
-from mast_swarm.world.navigation import Navigation, NavigationState
+from mast_swarm.world import coverage, navigation  # noqa: F401  they register their task
+from mast_swarm.world.base import World
+from mast_swarm.world.base import make as make_world
 
 # Where the seeds of start states begin. Tests draw from below 2**40, so no policy has ever trained on a test's.
 TRAINING_SEEDS = 2**40
@@ -32,26 +35,29 @@ def validation_seeds(config: TrainConfig) -> list[int]:
     return [VALIDATION_SEEDS + episode for episode in range(config.validation)]
 
 
+def world_of(config: TrainConfig, device: torch.device | str = "cpu") -> World:
+    """The world of a run, on a device."""
+    return make_world(config.world.task, config.world, device)
+
+
 class Team:
     """The state lives in the same tensors for good, so that work on it can be captured as a CUDA graph."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, device: torch.device, count: int) -> None:
+    def __init__(self, config: TrainConfig, policy: Learned, device: torch.device, count: int) -> None:
         self.config, self.policy, self.device, self.count = config, policy, device, count
-        self.world = Navigation(config.world, device)
-        n = config.world.agents
-        zeros = torch.zeros((count, n, 2), device=device)
-        self.state = self.world.state(zeros, zeros.clone())
-        self.seeds = torch.zeros(count, dtype=torch.int64, device=device)  # of exploration
-        self.landmark = torch.zeros_like(zeros)
-        self.component = torch.zeros((count, n), dtype=torch.int64, device=device)
-        self.goals_seen = torch.zeros((count, n, config.world.observed), dtype=torch.int64, device=device)
-        self.command = torch.zeros_like(zeros)  # what the policy wants, in units of u_max
-        self.seen = {
-            name: torch.zeros((count, *shape), dtype=kind, device=device)
-            for name, (shape, kind) in inputs(config).items()
-        }
+        self.world = world_of(config, device)
+        state, seen = example(config)
 
-    def load(self, fresh: NavigationState, places: Tensor | None = None) -> None:
+        def blank(like: Tensor) -> Tensor:
+            return torch.zeros((count, *like.shape[1:]), dtype=like.dtype, device=device)
+
+        self.state = type(state)(**{name: blank(value) for name, value in vars(state).items()})
+        self.seen = {name: blank(value) for name, value in seen.items()}  # what the policy was given
+        self.seeds = torch.zeros(count, dtype=torch.int64, device=device)  # of exploration
+        self.landmark = torch.zeros_like(self.state.positions)
+        self.command = torch.zeros_like(self.state.positions)  # what the policy wants, in units of u_max
+
+    def load(self, fresh: Any, places: Tensor | None = None) -> None:
         """Put start states in place: in all environments, or in those that `places` [n] int64 names."""
         for name, ours in vars(self.state).items():
             if places is None:
@@ -60,19 +66,21 @@ class Team:
                 ours.index_copy_(0, places.to(self.device), getattr(fresh, name).to(self.device))
 
     @torch.no_grad()
-    def sense(self) -> None:
-        """Observe and decide: fills `seen` (what the policy was given), what the expert may know, and `command`."""
+    def observe(self) -> Any:
+        """Fills `seen`; gives the observation."""
         observation = self.world.observe(self.state)
         self.landmark.copy_(observation.landmark)
-        self.goals_seen.copy_(observation.goals_seen)
-        seen = self.policy.inputs(observation, directed=self.config.world.directed, goals=self.state.goals)
+        seen = given(self.policy, self.world, self.state, observation)
         for name, buffer in self.seen.items():
             buffer.copy_(seen[name])
-        labels = seen.get("component")  # the expert's too, unless links are directed or the policy has no such mask
-        self.component.copy_(components(observation.graph) if labels is None or labels.ndim == 3 else labels)
+        return observation
+
+    @torch.no_grad()
+    def decide(self) -> None:
+        """Fills `command` from what was seen."""
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
-            prediction = self.policy(**seen)
+            prediction = self.policy(**self.seen)
         self.command.copy_(self.commanded(prediction))
 
     def commanded(self, prediction: Tensor) -> Tensor:
@@ -88,41 +96,39 @@ class Team:
             ours.copy_(getattr(after, name))
 
 
-def inputs(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """What the policy is given, for one environment: field -> shape, dtype."""
-    n = config.world.agents
-    fields: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-        "features": ((n, config.world.observation_dim), torch.float32),
-        "positions": ((n, 2), torch.float32),
-    }
-    if config.policy.component_mask and config.world.directed:  # who can be heard
-        fields["component"] = ((n, n), torch.bool)
-    elif config.policy.component_mask:
-        fields["component"] = ((n,), torch.int16 if n < 2**15 else torch.int32)
-    if config.policy.variant == "C":
-        fields["goals"] = ((n, 2), torch.float32)
-    return fields
+def given(policy: Learned, world: World, state: Any, observation: Any) -> dict[str, Tensor]:
+    """What a policy is given of an observation, by name, each [B, N, ...]."""
+    directed, goals = getattr(world.config, "directed", False), getattr(state, "goals", None)
+    return policy.inputs(observation, directed=directed, goals=goals)
+
+
+def example(config: TrainConfig) -> tuple[Any, dict[str, Tensor]]:
+    """The start state of one environment, and what a policy is given of it: for their shapes and types."""
+    world = world_of(config)
+    state = world.reset(start_seeds(config, 0, [0]))
+    return state, given(make_policy(config.policy), world, state, world.observe(state))
 
 
 class Validator:
     """The same start states after each epoch, driven by the policy alone."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, device: torch.device) -> None:
+    def __init__(self, config: TrainConfig, policy: Learned, device: torch.device) -> None:
         self.config = config
         self.team = Team(config, policy, device, config.validation)
         seeds = validation_seeds(config)
-        self.starts = Navigation(config.world).reset(seeds)
+        self.starts = world_of(config).reset(seeds)
         self.team.load(self.starts)
         self.team.seeds.copy_(torch.tensor(seeds))
         self._step = captured(self._forward, device)
 
     def _forward(self) -> None:
-        self.team.sense()
+        self.team.observe()
+        self.team.decide()
         self.team.advance(self.team.command)
 
-    def success_rate(self) -> float:
-        """Mean success rate at the end of the rollout."""
+    def headline(self) -> float:
+        """Mean of the metric that says how well a policy does, at the end of the rollout."""
         self.team.load(self.starts)
         for _ in range(self.config.validation_steps):
             self._step()
-        return float(self.team.world.metrics(self.team.state)["success_rate"].mean())
+        return float(self.team.world.metrics(self.team.state)[self.config.world.headline].mean())

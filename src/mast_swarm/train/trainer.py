@@ -28,7 +28,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.files import write_json
 from mast_swarm.train import checkpoint
 from mast_swarm.train.collector import Collector, sample_layout
-from mast_swarm.train.config import PAPER, TrainConfig, changed, from_run, plain
+from mast_swarm.train.config import TrainConfig, from_plain, from_run, plain
 from mast_swarm.train.learner import Learner, under
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import Validator
@@ -61,11 +61,12 @@ class Trainer:
         self.collector = Collector(config, self.learner.policy, self.replay, device, self.rank * share, share)
         self.validator: Validator | None = None
         self.epoch = 0  # epochs finished
-        self.best = -1.0  # highest validated success rate
+        self.best: float | None = None  # best validated headline metric
         self.empty = True  # whether the replay is
         self.last_loss = torch.zeros((), pin_memory=device.type == "cuda")  # on the host, a step late on a GPU
-        self.moves = 0  # steps of the worlds, and so pushes to the replay, since this process began
-        self.chosen: deque[tuple[int, list[Tensor]]] = deque(maxlen=2)  # moves before a step, what chose its batches
+        self.pushes = 0  # to the replay, since this process began
+        self.chosen: deque[tuple[int, list[Tensor]]] = deque(maxlen=2)  # pushes before a step, what chose its batches
+        self.learned: deque[torch.cuda.Event] = deque(maxlen=2)  # the ends of the last two steps' updates on a GPU
 
     @staticmethod
     def resume(options: RunOptions, wanted: TrainConfig | None = None) -> Trainer:
@@ -75,7 +76,7 @@ class Trainer:
         """
         out = options.out
         about = checkpoint.about(out) if (out / checkpoint.FILE).exists() else None
-        config = from_run(out) if about is None else changed(PAPER, about["config"])
+        config = from_run(out) if about is None else from_plain(about["config"])
         if wanted is not None and wanted != config:
             found = checkpoint.differences(plain(config), plain(wanted))
             raise MastError(f"cannot resume {out} with other settings: {'; '.join(found)}")
@@ -111,13 +112,19 @@ class Trainer:
         self._prepare_folder()
         written = time.monotonic()
         while self.epoch < self.config.epochs:
-            began = time.monotonic()
-            row: dict[str, Any] = {"epoch": self.epoch + 1, "loss": self.one_epoch()}
-            seconds = time.monotonic() - began
-            row["samples_per_second"] = self.config.steps * self.config.updates * self.config.batch / seconds
+            began, updates, pushes = time.monotonic(), self.learner.done, self.pushes
+            row: dict[str, Any] = {"epoch": self.epoch + 1}
+            learns = self.config.learns(self.epoch)
+            loss = self.one_epoch()
+            if learns:
+                row["loss"] = loss
+                count = (self.learner.done - updates) * self.config.batch
+            else:
+                count = (self.pushes - pushes) * self.config.environments
+            row["samples_per_second"] = count / (time.monotonic() - began)
             last = self.epoch == self.config.epochs
-            if self.epoch % self.config.validate_every == 0 or last:
-                row["success_rate"] = self.validate()
+            if learns and (self.epoch % self.config.validate_every == 0 or last):
+                row[self.config.world.headline] = self.validate()
             row["seconds"] = time.monotonic() - began
             self._keep_row(row)
             if last or self._agreed(time.monotonic() - written > self.options.checkpoint_seconds):
@@ -127,54 +134,76 @@ class Trainer:
         self._keep_policy("last")
 
     def one_epoch(self) -> float:
-        """Rollouts of `steps` control periods, with updates in between; the mean loss."""
-        collector, learner = self.collector, self.learner
-        collector.begin(self.epoch)
-        draws = self._draws()
+        """Rollouts of `steps` control periods, with updates in between, or one of the two; the mean loss."""
+        learner, first = self.learner, self.learner.done
+        if self.config.collect and self.empty:  # resumed without its replay
+            for epoch in range(min(self.epoch, self.config.collect)):
+                self._steps(epoch, learns=False)
         learner.loss_sum.zero_()
-        first = learner.done
         self.chosen.clear()
-        for _ in range(self.config.steps):
-            try:
-                self._step(draws)
-            except MastError:  # worlds and policies refuse what is not finite, often before the loss shows it
-                if self.learner.finite() and all(bool(value.isfinite().all()) for value in self._batches().values()):
-                    raise
-                raise self._stop() from None
+        self._steps(self.epoch, learns=self.config.learns(self.epoch))
         if not learner.finite():  # what follows may write a checkpoint over the last good one
             raise self._stop()
         self.epoch += 1
         return float(learner.loss_sum) / max(1, learner.done - first)
 
-    def _step(self, draws: Iterator[Tensor]) -> None:
+    def _steps(self, epoch: int, learns: bool) -> None:
+        """All steps of an epoch. Without rollouts a step is an update for each pass over the samples."""
+        gathers = self.config.gathers(epoch)
+        if gathers:
+            self.collector.begin(epoch)
+        draws = self._draws(epoch) if learns else None
+        alone = self.config.updates_an_epoch(self.processes) // self.config.updates
+        for number in range(self.config.steps if gathers else alone):
+            try:
+                self._step(draws, gathers, keep=number % self.config.keep_every == 0)
+            except MastError:  # worlds and policies refuse what is not finite, often before the loss shows it
+                if self.learner.finite() and all(bool(value.isfinite().all()) for value in self._batches().values()):
+                    raise
+                raise self._stop() from None
+
+    def _step(self, draws: Iterator[Tensor] | None, gathers: bool, keep: bool) -> None:
         """One control period of all environments, and the updates that go with it."""
         collector, learner = self.collector, self.learner
-        collector.look()
-        if not self.empty:
+        if gathers:
+            collector.look(keep)
+        if draws is not None and not self.empty:
             uniforms = [next(draws) for _ in range(self.config.updates)]
-            self.chosen.append((self.moves, uniforms))
+            self.chosen.append((self.pushes, uniforms))
             for uniform in uniforms:
                 learner.update(uniform)
             self.last_loss.copy_(learner.loss, non_blocking=True)
-        collector.wait()
+        if gathers:
+            collector.wait()
+        else:
+            self._pace()
         if not np.isfinite(float(self.last_loss)):
             raise MastError("the loss is not finite")
-        collector.label()  # on a GPU the update runs meanwhile
-        collector.move()
-        self.moves += 1
-        self.empty = False
+        if gathers:
+            collector.label()  # on a GPU the update runs meanwhile
+            collector.move(keep)
+            self.pushes += keep
+            self.empty = False
+
+    def _pace(self) -> None:
+        """Wait on a GPU until all updates but those of the last step are done: a bad loss is then seen in time."""
+        if self.options.device.type == "cuda":
+            end = torch.cuda.Event()
+            end.record()
+            self.learned.append(end)
+            self.learned[0].synchronize()
 
     def validate(self) -> float:
-        """Success rate of the policy to be shipped on the validation start states; keeps the best."""
+        """The headline metric of the policy to be shipped, on the validation start states; keeps the best."""
         if self.rank != 0:
             return 0.0
         if self.validator is None:
             self.validator = Validator(self.config, self.learner.shipped, self.options.device)
-        rate = self.validator.success_rate()
-        if rate > self.best:
-            self.best = rate
+        value, sign = self.validator.headline(), -1 if self.config.world.lower_is_better else 1
+        if self.best is None or sign * value > sign * self.best:
+            self.best = value
             self._keep_policy("best")
-        return rate
+        return value
 
     def save(self) -> None:
         """Write the checkpoint. Process 0 writes last: its file makes those of the others count, or they never do."""
@@ -260,17 +289,25 @@ class Trainer:
         kept = f"the last good checkpoint is kept in {path}" if path.exists() else "there is no checkpoint"
         return MastError(f"cannot write to {self.options.out}: {error}; {kept}")
 
-    def _draws(self) -> Iterator[Tensor]:
-        """Numbers in [0, 1) that choose this epoch's batches, the same however the run came here."""
-        seed = int(np.random.default_rng([self.config.seed, self.epoch, self.rank, 1]).integers(2**62))
-        shape = (self.config.steps * self.config.updates, self.config.batch // self.processes)
-        drawn = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
-        return iter(drawn.to(self.options.device))
+    def _draws(self, epoch: int) -> Iterator[Tensor]:
+        """Numbers in [0, 1) that choose an epoch's batches, the same however the run came here.
+
+        They are drawn at random from a replay that grows; where all samples are there, each pass takes each once.
+        """
+        seed = int(np.random.default_rng([self.config.seed, epoch, self.rank, 1]).integers(2**62))
+        shape = (self.config.updates_an_epoch(self.processes), self.config.batch // self.processes)
+        generator = torch.Generator().manual_seed(seed)
+        if not self.config.collect:
+            return iter(torch.rand(shape, generator=generator).to(self.options.device))
+        samples, used = self.config.gathered(self.processes), shape[0] // self.config.updates * shape[1]
+        passes = [torch.randperm(samples, generator=generator)[:used] for _ in range(self.config.updates)]
+        drawn = (torch.cat(passes).double() + 0.5) / samples
+        return iter(drawn.float().view(shape).to(self.options.device))
 
     def _batches(self) -> dict[str, Tensor]:
         """The batches of the last two steps, fields [batches * batch, ...]: a GPU tells of a loss one step late."""
         found = [
-            self.replay.draw(uniform, before=(self.moves - then) * self.collector.count)
+            self.replay.draw(uniform, before=(self.pushes - then) * self.collector.count)
             for then, uniforms in self.chosen
             for uniform in uniforms
         ]
