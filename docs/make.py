@@ -36,11 +36,66 @@ def success(path: str, times: tuple[float, ...]) -> str:
     return table(["policy", *(f"t = {t:g} s" for t in times)], body)
 
 
-def paired(path: str, policy: str, t: float) -> str:
-    """How much better a policy is than each other one on the same start states."""
-    rows = [r for r in load(path)["paired"] if r["metric"] == "success_rate" and r["t"] == t and r["policy"] == policy]
-    body = [[f"`{policy}` minus `{row['minus']}`", f"{row['mean']:+.3f} ± {row['ci95']:.3f}"] for row in rows]
+def paired(path: str, t: float) -> str:
+    """How much better a policy is than each that comes after it, on the same start states."""
+    rows = [row for row in load(path)["paired"] if row["metric"] == "success_rate" and row["t"] == t]
+    body = [[f"`{row['policy']}` minus `{row['minus']}`", f"{row['mean']:+.3f} ± {row['ci95']:.3f}"] for row in rows]
     return table([f"paired difference at t = {t:g} s, {rows[0]['episodes']} start states", "success rate"], body)
+
+
+def at_end(path: Path, policy: str) -> tuple[float, float]:
+    """Success rate of a policy at t = 800 s, and half its 95 % interval."""
+    rows = json.loads(path.read_text())["rows"]
+    (row,) = (r for r in rows if (r["policy"], r["metric"], r["t"]) == (policy, "success_rate", 800.0))
+    return row["mean"], row["ci95"]
+
+
+def delay_results() -> dict[str, list[tuple[float, float, float]]]:
+    """For M and L: delay in seconds a hop, success rate at t = 800 s, half its interval; by rising delay."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for letter in "ml":
+        paths = (DOCS / "results/navigation").glob(f"{letter}-delay-*.json")
+        files = {float(path.stem.rsplit("-", 1)[1]): path for path in paths}
+        found[f"mast-{letter}"] = [(delay, *at_end(files[delay], f"mast-{letter}")) for delay in sorted(files)]
+    return found
+
+
+def delays() -> str:
+    found = delay_results()
+    times = sorted({delay for rows in found.values() for delay, *_ in rows})
+    body = []
+    for policy, rows in found.items():
+        known = {delay: f"{mean:.3f} ± {half:.3f}" for delay, mean, half in rows}
+        central, half = at_end(DOCS / "results/navigation/central.json", policy)
+        body.append([f"`{policy}`", f"{central:.3f} ± {half:.3f}", *(known.get(t, "not run") for t in times)])
+    return table(["policy", "central", *(f"tau = {t:g} dt" for t in times)], body)
+
+
+SCENARIOS = ("clusters-1", "clusters-5", "clusters-10", "clusters-20", "clusters-25", "circle", "two-lines", "text")
+
+
+def scenario_results() -> str:
+    body = []
+    for name in SCENARIOS:
+        path = DOCS / "results/navigation" / f"scenario-{name}.json"
+        if path.exists():
+            cells = (at_end(path, policy) for policy in ("mast-m", "dhba-8"))
+            body.append([f"`{name}`", *(f"{mean:.3f} ± {half:.3f}" for mean, half in cells)])
+    return table(["scenario, t = 800 s", "`mast-m`, one second a hop", "`dhba-8`, no delay"], body)
+
+
+def train_benchmark() -> str:
+    found = load("benchmarks/results/train-h200.json")
+    names = {
+        "update": "update: batch, forward, backward, AdamW",
+        "sense_and_decide": "sense and decide",
+        "expert_on_cpu": "expert, on the CPU beside the update",
+        "push_and_move": "keep the samples, move",
+    }
+    rows = [[text, f"{found['parts_ms'][name]:.2f} ms"] for name, text in names.items()]
+    rows.append(["whole step as training runs it", f"{found['whole_step_ms']:.2f} ms"])
+    rows.append(["500 epochs of the paper", f"{found['all_epochs_s']:.0f} s"])
+    return table([f"{found['device']}, shapes of the paper", "time"], rows)
 
 
 def world_benchmark() -> str:
@@ -86,9 +141,15 @@ def decentral_benchmark() -> str:
 
 
 NUMBERS: dict[str, Callable[[], str]] = {
-    "baselines": lambda: success("docs/results/navigation-baselines.json", (50, 100, 200)),
-    "mast-m": lambda: success("docs/results/navigation-mast-m.json", (50, 100, 200, 400, 800)),
-    "mast-m-paired": lambda: paired("docs/results/navigation-mast-m.json", "mast-m", 800),
+    "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
+    "mast-m": lambda: success("docs/results/navigation/m-delay-1.json", (50, 100, 200, 400, 800)),
+    "mast-m-paired": lambda: paired("docs/results/navigation/m-delay-1.json", 800),
+    "nine-starts": lambda: success("docs/results/navigation/nine-starts.json", (50, 100, 200, 400, 800)),
+    "variants": lambda: success("docs/results/navigation/central.json", (50, 200, 800)),
+    "variants-paired": lambda: paired("docs/results/navigation/central.json", 800),
+    "delays": delays,
+    "scenarios": scenario_results,
+    "benchmark-train": train_benchmark,
     "benchmark-world": world_benchmark,
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
@@ -133,9 +194,30 @@ def scenario_picture(path: Path) -> None:
         sheet.resize((1500, round(1500 * sheet.height / sheet.width))).save(path, optimize=True)
 
 
+def delay_picture(path: Path) -> None:
+    """Success rate against delay for M and L."""
+    from matplotlib.figure import Figure
+
+    from mast_swarm.view.style import policy_colour, style
+
+    with style():
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        for number, (policy, rows) in enumerate(delay_results().items()):
+            delay, mean, half = zip(*rows, strict=True)
+            colour = policy_colour(number)
+            axes.errorbar(delay, mean, half, marker="o", capsize=3, color=colour, label=policy.upper())
+            central, _ = at_end(DOCS / "results/navigation/central.json", policy)
+            axes.axhline(central, linestyle=":", color=colour, linewidth=1.2, label=f"{policy.upper()}, central")
+        axes.set(xlabel="delay a hop, in control periods", ylabel="success rate at t = 800 s", ylim=(0.9, 1.0))
+        axes.legend(loc="lower left", ncols=2)
+        figure.savefig(path)
+
+
 def main() -> None:
     if "--pictures" in sys.argv:
         scenario_picture(DOCS / "pictures" / "scenarios.png")
+        delay_picture(DOCS / "pictures" / "delays.png")
         return
     stale = []
     for page in pages():
