@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+import math
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -37,25 +39,41 @@ def allowed(positions: Tensor, radius: float | None, component: Tensor | None) -
     return mask | torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
 
 
-def attend_packed(qkv: Tensor, heads: int, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
+@dataclass(frozen=True)
+class Near:
+    """Who may attend to whom, as what decides it, for the kernel that finds out itself."""
+
+    positions: Tensor  # [B, N, 2] metres
+    radius: float | None
+    component: Tensor | None  # labels [B, N]
+
+
+def may_attend(
+    positions: Tensor, radius: float | None, component: Tensor | None, head_dim: int, turned: bool
+) -> Tensor | Near | None:
+    """As `allowed`, or what the fused kernel takes in its place: a GPU with Triton, autocast to half precision, RoPE,
+    heads of 32, 64 or 128, and a component in labels."""
+    half = positions.is_cuda and torch.is_autocast_enabled("cuda")
+    matrix = component is not None and component.dtype == torch.bool
+    if half and turned and not matrix and fused is not None and head_dim in (32, 64, 128):
+        return Near(positions.float(), radius, component)
+    return allowed(positions, radius, component)
+
+
+def attend_packed(qkv: Tensor, heads: int, rotation: Rotation | None, mask: Tensor | Near | None) -> Tensor:
     """Self-attention of all heads from what one projection gives, queries and keys turned by RoPE.
 
-    qkv [B, N, 3 d]: queries, keys, values, each head by head; rotation: tables [B, N, d_a/2]; mask [B, N, N] as
-    from `allowed` -> [B, N, d]. On a GPU in half precision this is one kernel.
+    qkv [B, N, 3 d]: queries, keys, values, each head by head; rotation: tables [B, N, d_a/2]; mask as from
+    `may_attend` -> [B, N, d].
     """
-    if rotation is not None and mask is not None and _fusible(qkv, heads):
-        return fused.turned_attention(qkv, *rotation, mask, heads)[0]
+    if isinstance(mask, Near):
+        radius = math.inf if mask.radius is None else mask.radius
+        return fused.turned_attention(qkv, *cast(Rotation, rotation), mask.positions, mask.component, radius, heads)[0]
     q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, d_a] each
     if rotation is not None:  # after the head split: every head has both axes
         tables = rotation[0][:, None], rotation[1][:, None]  # [B, 1, N, d_a/2], the same for all heads
         q, k = rotate(q, tables), rotate(k, tables)
     return attend(q, k, v, mask).transpose(1, 2).flatten(-2)
-
-
-def _fusible(qkv: Tensor, heads: int) -> bool:
-    """Whether the fused kernel takes it: a GPU with Triton, half precision, and heads of 32, 64 or 128."""
-    half = qkv.is_cuda and qkv.dtype in (torch.bfloat16, torch.float16)
-    return half and fused is not None and qkv.shape[-1] // (3 * heads) in (32, 64, 128)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,9 +1,10 @@
 """Attention of one layer as one GPU kernel each way: rotation, mask, softmax and both products fused (Triton).
 
 Why by hand: with a mask for every environment and a hundred robots, the library's attention pads and copies its mask
-and its inputs, and takes most of a training step. Here a program handles a block of queries of one head of one
-environment and walks over blocks of keys, reading queries, keys and values where the projection left them and turning
-them on the way in. It computes what `attention.attend` of rotated queries and keys computes.
+and its inputs, and takes most of a training step. Here a program handles one head of one environment (or, where that is
+too large, a block of its queries and walks over blocks of keys), reads queries, keys and values where the projection
+left them, turns them on the way in, and decides from positions and labels who is allowed. It computes what
+`attention.attend` of rotated queries and keys computes.
 
 Symbols: B environments, N tokens, H heads, D = d_a width of a head, E = D/2 complex elements of a head.
 """
@@ -54,18 +55,40 @@ def _load_phases(table, rows, pairs, tokens, E: tl.constexpr):
 
 
 @triton.jit
-def _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale):
-    """Scores in units of log2, -inf where not allowed: [block of rows, block of columns]."""
+def _load_places(place, label, tokens_at, tokens, LABELLED: tl.constexpr):
+    """Where tokens are, and in which component: x, y and label, [block] each."""
+    there = tokens_at < tokens
+    x, y = (
+        tl.load(place + 2 * tokens_at, mask=there, other=0.0),
+        tl.load(place + 2 * tokens_at + 1, mask=there, other=0.0),
+    )
+    if LABELLED:
+        return x, y, tl.load(label + tokens_at, mask=there, other=0).to(tl.int32)
+    return x, y, tl.zeros_like(tokens_at)
+
+
+@triton.jit
+def _scores(
+    q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared,
+    LABELLED: tl.constexpr,
+):  # fmt: skip
+    """Scores in units of log2, -inf where not allowed: [block of rows, block of columns].
+
+    Who is allowed is decided here from the places: a mask would have to be read byte by byte, in every layer.
+    """
     s = tl.dot(q_real, tl.trans(k_real)) + tl.dot(q_imaginary, tl.trans(k_imaginary))
-    inside = (rows[:, None] < tokens) & (columns[None, :] < tokens)
-    allowed = tl.load(mask + rows[:, None] * tokens + columns[None, :], mask=inside, other=0)
-    return tl.where(allowed != 0, s * (scale * _LOG2E), float("-inf"))
+    x, y, own = _load_places(place, label, rows, tokens, LABELLED)
+    x2, y2, other = _load_places(place, label, columns, tokens, LABELLED)
+    dx, dy = x[:, None] - x2[None, :], y[:, None] - y2[None, :]
+    allowed = (dx * dx + dy * dy < squared) & (own[:, None] == other[None, :])
+    allowed = (allowed | (rows[:, None] == columns[None, :])) & (columns[None, :] < tokens)
+    return tl.where(allowed, s * (scale * _LOG2E), float("-inf"))
 
 
 @triton.jit
 def _forward(
-    qkv, cos, sin, mask, out, logsum, tokens, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, cos, sin, place, label, out, logsum, tokens, scale, squared,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
@@ -75,7 +98,8 @@ def _forward(
     qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
     cos += environment.to(tl.int64) * tokens * E
     sin += environment.to(tl.int64) * tokens * E
-    mask += environment.to(tl.int64) * tokens * tokens
+    place += environment.to(tl.int64) * tokens * 2
+    label += environment.to(tl.int64) * tokens
     c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
@@ -86,7 +110,9 @@ def _forward(
         c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
         k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
         v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
-        a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale)
+        a = _scores(
+            q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared, LABELLED
+        )  # fmt: skip
         above = tl.maximum(highest, tl.max(a, 1))
         safe = tl.where(above == float("-inf"), 0.0, above)  # a row that has seen no allowed key yet
         p = tl.exp2(a - safe[:, None])
@@ -103,8 +129,8 @@ def _forward(
 
 @triton.jit
 def _forward_whole(
-    qkv, cos, sin, mask, out, logsum, tokens, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, cos, sin, place, label, out, logsum, tokens, scale, squared,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A head of an environment whose tokens fit in one block: the softmax needs no running maximum."""
     E: tl.constexpr = D // 2
@@ -113,12 +139,15 @@ def _forward_whole(
     rows = tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
     qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
-    mask += environment.to(tl.int64) * tokens * tokens
+    place += environment.to(tl.int64) * tokens * 2
+    label += environment.to(tl.int64) * tokens
     c = _load_phases(cos + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
     s = _load_phases(sin + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
     k_real, k_imaginary = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
-    a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, rows, tokens, scale)
+    a = _scores(
+        q_real, q_imaginary, k_real, k_imaginary, place, label, rows, rows, tokens, scale, squared, LABELLED
+    )  # fmt: skip
     highest = tl.max(a, 1)
     highest = tl.where(highest == float("-inf"), 0.0, highest)  # a row of the block's padding
     p = tl.exp2(a - highest[:, None])
@@ -133,8 +162,8 @@ def _forward_whole(
 
 @triton.jit
 def _backward_keys(
-    qkv, cos, sin, mask, out, logsum, grad, grad_qkv, tokens, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, cos, sin, place, label, out, logsum, grad, grad_qkv, tokens, scale, squared,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of keys and values: walks over the queries."""
     E: tl.constexpr = D // 2
@@ -148,7 +177,8 @@ def _backward_keys(
     grad += environment.to(tl.int64) * tokens * WIDTH + head * D
     cos += environment.to(tl.int64) * tokens * E
     sin += environment.to(tl.int64) * tokens * E
-    mask += environment.to(tl.int64) * tokens * tokens
+    place += environment.to(tl.int64) * tokens * 2
+    label += environment.to(tl.int64) * tokens
     logsum += tl.program_id(1).to(tl.int64) * tokens
     out += environment.to(tl.int64) * tokens * WIDTH + head * D
     kc, ks = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
@@ -161,7 +191,9 @@ def _backward_keys(
         rows = start + tl.arange(0, BLOCK)
         c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
         q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
-        a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale)
+        a = _scores(
+            q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared, LABELLED
+        )  # fmt: skip
         lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
         p = tl.exp2(a - lse[:, None])
         dy = _load_rows(grad, rows, wide, tokens, WIDTH)
@@ -179,8 +211,8 @@ def _backward_keys(
 
 @triton.jit
 def _backward_queries(
-    qkv, cos, sin, mask, out, logsum, grad, grad_qkv, tokens, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, cos, sin, place, label, out, logsum, grad, grad_qkv, tokens, scale, squared,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a block of queries: walks over the keys."""
     E: tl.constexpr = D // 2
@@ -194,7 +226,8 @@ def _backward_queries(
     grad += environment.to(tl.int64) * tokens * WIDTH + head * D
     cos += environment.to(tl.int64) * tokens * E
     sin += environment.to(tl.int64) * tokens * E
-    mask += environment.to(tl.int64) * tokens * tokens
+    place += environment.to(tl.int64) * tokens * 2
+    label += environment.to(tl.int64) * tokens
     logsum += tl.program_id(1).to(tl.int64) * tokens
     out += environment.to(tl.int64) * tokens * WIDTH + head * D
     qc, qs = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
@@ -209,7 +242,9 @@ def _backward_queries(
         c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
         k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
         v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
-        a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, columns, tokens, scale)
+        a = _scores(
+            q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared, LABELLED
+        )  # fmt: skip
         p = tl.exp2(a - lse[:, None])
         dp = tl.dot(dy, tl.trans(v))
         ds = (p * (dp - delta[:, None]) * scale).to(k_real.dtype)
@@ -220,8 +255,8 @@ def _backward_queries(
 
 @triton.jit
 def _backward_whole(
-    qkv, cos, sin, mask, out, logsum, grad, grad_qkv, tokens, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, cos, sin, place, label, out, logsum, grad, grad_qkv, tokens, scale, squared,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """All gradients of a head of an environment at once, where its tokens fit in one block: everything is read once."""
     E: tl.constexpr = D // 2
@@ -234,13 +269,16 @@ def _backward_whole(
     grad_qkv += shift
     grad += environment.to(tl.int64) * tokens * WIDTH + head * D
     out += environment.to(tl.int64) * tokens * WIDTH + head * D
-    mask += environment.to(tl.int64) * tokens * tokens
+    place += environment.to(tl.int64) * tokens * 2
+    label += environment.to(tl.int64) * tokens
     logsum += tl.program_id(0).to(tl.int64) * tokens
     c = _load_phases(cos + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
     s = _load_phases(sin + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
     k_real, k_imaginary = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
-    a = _scores(q_real, q_imaginary, k_real, k_imaginary, mask, rows, rows, tokens, scale)
+    a = _scores(
+        q_real, q_imaginary, k_real, k_imaginary, place, label, rows, rows, tokens, scale, squared, LABELLED
+    )  # fmt: skip
     lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
     p = tl.exp2(a - lse[:, None])
     dy = _load_rows(grad, rows, wide, tokens, WIDTH)
@@ -271,13 +309,16 @@ def _grid(tokens: int, block: int, heads: int) -> tuple[int, ...]:
 
 
 @torch.library.custom_op("mast::turned_attention", mutates_args=())
-def turned_attention(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Attention of rotated queries and keys over the allowed keys.
+def turned_attention(
+    qkv: Tensor, cos: Tensor, sin: Tensor, place: Tensor, label: Tensor | None, radius: float, heads: int
+) -> tuple[Tensor, Tensor]:
+    """Attention of rotated queries and keys over the keys nearer than the radius and of one label, and over itself.
 
-    qkv [B, N, 3 d] as projected; cos, sin [B, N, E] fp32; mask [B, N, N] bool -> y [B, N, d], and the logarithm (to
-    base 2) of each softmax's denominator [B, H, N], which the gradient needs.
+    qkv [B, N, 3 d] as projected; cos, sin [B, N, E] fp32; place [B, N, 2] metres; label [B, N] of any whole type, None
+    for no labels; radius in metres, inf for no window -> y [B, N, d], and the logarithm (to base 2) of each softmax's
+    denominator [B, H, N], which the gradient needs.
     """
-    qkv, cos, sin, mask = (t.contiguous() for t in (qkv, cos, sin, mask))
+    qkv, cos, sin, place = (t.contiguous() for t in (qkv, cos, sin, place))
     batch, tokens, triple = qkv.shape
     width = triple // 3
     out = qkv.new_empty((batch, tokens, width))
@@ -285,14 +326,16 @@ def turned_attention(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads:
     block, warps = _shape(tokens)
     kernel = _forward_whole if tokens <= block else _forward
     kernel[_grid(tokens, block, batch * heads)](
-        qkv, cos, sin, mask.view(torch.uint8), out, logsum, tokens, (width // heads) ** -0.5,
-        HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
+        qkv, cos, sin, place, _labels(label, place), out, logsum, tokens, (width // heads) ** -0.5, radius * radius,
+        LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
     )  # fmt: skip
     return out, logsum
 
 
 @turned_attention.register_fake
-def _(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+def _(
+    qkv: Tensor, cos: Tensor, sin: Tensor, place: Tensor, label: Tensor | None, radius: float, heads: int
+) -> tuple[Tensor, Tensor]:
     batch, tokens, triple = qkv.shape
     return (
         qkv.new_empty((batch, tokens, triple // 3)),
@@ -302,35 +345,58 @@ def _(qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, heads: int) -> tuple[
 
 @torch.library.custom_op("mast::turned_attention_backward", mutates_args=())
 def turned_attention_backward(
-    grad: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, out: Tensor, logsum: Tensor
+    grad: Tensor,
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    place: Tensor,
+    label: Tensor | None,
+    out: Tensor,
+    logsum: Tensor,
+    radius: float,
 ) -> Tensor:
     """The gradient [B, N, 3 d] of what was projected, from that of y [B, N, d]."""
-    grad, qkv, cos, sin, mask = (t.contiguous() for t in (grad, qkv, cos, sin, mask))
+    grad, qkv, cos, sin, place = (t.contiguous() for t in (grad, qkv, cos, sin, place))
     batch, tokens, triple = qkv.shape
     heads, width = logsum.shape[1], triple // 3
     grad_qkv = torch.empty_like(qkv)
     block, warps = _shape(tokens)
     for kernel in (_backward_whole,) if tokens <= block else (_backward_keys, _backward_queries):
         kernel[_grid(tokens, block, batch * heads)](
-            qkv, cos, sin, mask.view(torch.uint8), out, logsum, grad, grad_qkv, tokens, (width // heads) ** -0.5,
-            HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
+            qkv, cos, sin, place, _labels(label, place), out, logsum, grad, grad_qkv, tokens, (width // heads) ** -0.5,
+            radius * radius, LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
         )  # fmt: skip
     return grad_qkv
 
 
 @turned_attention_backward.register_fake
-def _(grad: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, out: Tensor, logsum: Tensor) -> Tensor:
+def _(
+    grad: Tensor,
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    place: Tensor,
+    label: Tensor | None,
+    out: Tensor,
+    logsum: Tensor,
+    radius: float,
+) -> Tensor:
     return torch.empty_like(qkv)
 
 
+def _labels(label: Tensor | None, place: Tensor) -> Tensor:
+    """What a kernel is given for labels: where there are none, something that it does not read."""
+    return place if label is None else label.contiguous()
+
+
 def _keep(ctx, inputs, output) -> None:
-    qkv, cos, sin, mask, _ = inputs
+    qkv, cos, sin, place, label, ctx.radius, _ = inputs
     out, logsum = output
-    ctx.save_for_backward(qkv, cos, sin, mask, out, logsum)
+    ctx.save_for_backward(qkv, cos, sin, place, label, out, logsum)
 
 
 def _gradient(ctx, grad: Tensor, _: Tensor | None):
-    return turned_attention_backward(grad, *ctx.saved_tensors), None, None, None, None
+    return turned_attention_backward(grad, *ctx.saved_tensors, ctx.radius), *(None,) * 6
 
 
 turned_attention.register_autograd(_gradient, setup_context=_keep)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from mast_swarm.model import windowed
-from mast_swarm.model.attention import attend_packed
+from mast_swarm.model.attention import Near, attend_packed
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation
 from mast_swarm.model.windowed import Window
 
-Mask = Tensor | Window | None
-"""Who may attend to whom: a matrix [B, N, N] bool, neighbour lists, or everyone to everyone."""
+Mask = Tensor | Near | Window | None
+"""Who may attend to whom: a matrix [B, N, N] bool, what decides it, neighbour lists, or everyone to everyone."""
 
 
 class Attention(nn.Module):

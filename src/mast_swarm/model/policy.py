@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.explore import fill, heading, leashed
-from mast_swarm.model.attention import allowed
+from mast_swarm.model.attention import may_attend
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
 from mast_swarm.model.learned import (
@@ -88,17 +88,17 @@ class Policy(Learned):
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions.double() - near_origin(positions))
-        mask = self._mask(positions, component if config.component_mask else None)
+        mask = self._mask(positions, component if config.component_mask else None, rotation is not None)
         y = self.mast(x, rotation, mask)  # [B, T, d]
         return self.act(y[:, :robots])
 
-    def _mask(self, positions: Tensor, component: Tensor | None) -> Mask:
-        """Who may attend to whom: a matrix for a small team, neighbour lists for a large one."""
+    def _mask(self, positions: Tensor, component: Tensor | None, turned: bool) -> Mask:
+        """Who may attend to whom: all pairs of a small team, neighbour lists of a large one."""
         config = self.config
         radius, tokens = config.attention_radius, positions.shape[1]
         path = choose(self.path, tokens, radius, positions.device, config.heads, config.head_dim)
         if path == "dense" or radius is None:
-            return allowed(positions, radius, component)
+            return may_attend(positions, radius, component, config.head_dim, turned)
         return find_window(positions, radius, component, path)
 
     def act(self, y: Tensor) -> Tensor:
