@@ -26,15 +26,12 @@ def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
     """
     knot = time.floor().long()  # [B]
     robot = torch.arange(robots, device=seeds.device)
-    here, there = (_direction(seeds[:, None], knot[:, None] + ahead, robot) for ahead in (0, 1))
+    ahead = torch.arange(2, device=seeds.device)[:, None]  # this knot and the next
+    angle = uniform(combine(seeds[:, None, None], knot[:, None, None] + ahead, robot)).float() * (2 * math.pi)
+    here, there = torch.stack((angle.cos(), angle.sin()), dim=-1).unbind(1)  # [B, robots, 2] each
     share = (time - knot)[:, None, None].float()
     blend = here + (there - here) * (share * share * (3 - 2 * share))  # smoothstep: no sudden turn at a knot
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
-
-
-def _direction(seeds: Tensor, knot: Tensor, robot: Tensor) -> Tensor:
-    angle = uniform(combine(seeds, knot, robot)).float() * (2 * math.pi)
-    return torch.stack((angle.cos(), angle.sin()), dim=-1)
 
 
 def leashed(headings: Tensor, landmark: Tensor, reach: float) -> Tensor:

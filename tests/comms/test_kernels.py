@@ -26,4 +26,4 @@ def test_windows(columns: int, radius: float | None, layers: int) -> None:
     assert torch.equal(plain.level, fast.level.long().cpu())
     view, column = (plain.level < layers).nonzero(as_tuple=True)
     for a, b in zip(plain.windows(view, column), fast.windows(view.cuda(), column.cuda()), strict=True):
-        assert torch.equal(a, b.cpu())
+        assert torch.equal(a, b.cpu().long())

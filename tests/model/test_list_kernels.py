@@ -34,6 +34,14 @@ def test_rows_are_turned_and_attend(rows: int, heads: int, width: int) -> None:
     found, _ = kernels.attend_lists(q.cuda(), asks.cuda(), kv.cuda(), *(t.cuda() for t in vars(given).values()), heads)
     assert torch.allclose(found.cpu(), expected, atol=1e-5)
 
+    table = torch.randint(0, rows, (3, 7), generator=rng)
+    view, columns = torch.randint(0, 3, (20,), generator=rng), torch.randint(0, 7, listed.shape, generator=rng)
+    given = lists.Lists(columns, given.start, given.count, table, view)
+    expected = lists.attend_lists(q, asks, kv, given, heads)
+    there = (t.cuda() for t in (q, asks, kv, columns.int(), given.start, given.count))
+    found, _ = kernels.attend_lists(*there, heads, table.cuda(), view.cuda())
+    assert torch.allclose(found.cpu(), expected, atol=1e-5)
+
 
 @pytest.mark.parametrize("width", [256, 48])
 @pytest.mark.parametrize("asked", [True, False])

@@ -112,12 +112,11 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
     norms = [*(block.norm1 for block in others), policy.mast.norm]  # each follows on a block
     for part in chunks(environment, entry.shape[1], rows, pairs):
         views = look(entry[part], own[part], positions, radius, layers)
-        work = nodes(views, 1, views.entry)
+        work = nodes(views, 1)
         (y, h), of = _combine(first, x, q, kv, work, norms[0]), work.itself
         for layer, block in enumerate(others, start=2):
-            work = nodes(views, layer, work.number)
-            asked = int(work.itself.max()) + 1  # nodes are in order of level: those that are asked come first
-            y, h = _combine(block, y, *project(block, h, asked, rotation, of), work, norms[layer - 1])
+            work = nodes(views, layer, work)
+            y, h = _combine(block, y, *project(block, h, work.asked, rotation, of), work, norms[layer - 1])
             of = of[work.itself]
         prediction[environment[part], robot[part]] = policy.act(h)[work.number.amax(1)]
     return prediction

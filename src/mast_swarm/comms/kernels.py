@@ -56,7 +56,7 @@ def _windows(
         near = apart(x, y, tl.load(positions + 2 * itself), tl.load(positions + 2 * itself + 1)) < squared
         sees = sees & (near | (other == own))
     place = tl.cumsum(sees.to(tl.int32), 0) - 1
-    tl.store(window + tl.load(start + r) + place, other.to(tl.int64), mask=sees)
+    tl.store(window + tl.load(start + r) + place, other, mask=sees)
 
 
 MOST_COLUMNS = 128  # of a view that one program holds
@@ -76,10 +76,10 @@ class Sight:
         )  # fmt: skip
 
     def windows(self, view: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
-        """As there: [E] and [R] int64."""
+        """As there: [E] int32 and [R] int64."""
         count = self.count[view, column].long()
         ends = count.cumsum(0)
-        window = torch.empty(int(ends[-1]), dtype=torch.int64, device=count.device)
+        window = torch.empty(int(ends[-1]), dtype=torch.int32, device=count.device)
         _windows[(len(view),)](
             self.entry, self.positions, view, column, ends - count, window, self.entry.shape[1], self.squared,
             WINDOWED=self.windowed, COLUMNS=self.columns, num_warps=1, enable_fp_fusion=False,

@@ -26,6 +26,11 @@ if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
     from mast_swarm.comms import kernels
 
 
+# Rows are compared where fewer than this share of them stand on different nodes: a GPU computes a row as quickly as it
+# compares it.
+_WORTH = {"cpu": 0.8, "cuda": 0.1}
+
+
 @dataclass(frozen=True)
 class Views:
     """Some views, and the rows that matter in them. Entries have one numbering over all views."""
@@ -34,9 +39,10 @@ class Views:
     row_view: Tensor  # [R] int64
     row_column: Tensor  # [R] int64: the row's place among the view's entries
     rows: list[int]  # [L + 1]: in layer l = 1..L the first rows[l] rows are needed; rows[0] is not used
-    window: Tensor  # [E] int64: the columns in each row's window, one row after the other
+    window: Tensor  # [E] whole numbers: the columns in each row's window, one row after the other
     start: Tensor  # [R] int64: where a row's begin in `window`
     count: Tensor  # [R] int64: how many there are
+    ends: list[int]  # [L + 1]: where those of the first rows[l] rows end in `window`
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,10 @@ class Nodes:
     """One layer's work: node r reads the node `itself[r]` and the nodes of list r, all of the layer below."""
 
     itself: Tensor  # [n] int64
+    asked: int  # the nodes in `itself` are below this number
     lists: Lists  # n lists
     number: Tensor  # [V, C] int64: the node of each view's entry; -1: none
+    merged: bool  # whether one node may stand for several rows
 
 
 def near_entries(entry: Tensor, own: Tensor, positions: Tensor, reach: float | None) -> Tensor:
@@ -72,14 +80,16 @@ def look(entry: Tensor, own: Tensor, positions: Tensor, radius: float | None, la
     view, column = view[order], column[order]
     below = torch.bincount(of_row, minlength=layers).cumsum(0).tolist()  # rows of level <= k
     window, count = sight.windows(view, column)
+    rows, ends = [0, *reversed(below)], count.cumsum(0)
     return Views(
         entry=entry,
         row_view=view,
         row_column=column,
-        rows=[0, *reversed(below)],
+        rows=rows,
         window=window,
-        start=count.cumsum(0) - count,
+        start=ends - count,
         count=count,
+        ends=[0, *ends[torch.tensor(rows[1:], device=ends.device) - 1].tolist()],
     )
 
 
@@ -115,27 +125,35 @@ def _sight(entry: Tensor, positions: Tensor) -> Any:
     return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 
 
-def nodes(views: Views, layer: int, number: Tensor) -> Nodes:
-    """The work of one layer, given the number [V, C] of each view's entry in the layer below (-1: none).
+def nodes(views: Views, layer: int, below: Nodes | None = None) -> Nodes:
+    """The work of one layer, given that of the layer below (None: the nodes below are the entries themselves).
 
     Two rows that read the same nodes give the same result, in whichever views they are: they become one node.
     This happens where robots hold the same stamps of a neighbourhood; without delay it leaves the work of one
     central pass. Nodes keep the order of the rows, so the nodes of low level, which the next layer asks, come
     first here too.
     """
-    rows = views.rows[layer]
+    number = views.entry if below is None else below.number
+    rows, end = views.rows[layer], views.ends[layer]
     view, column = views.row_view[:rows], views.row_column[:rows]
     start, count = views.start[:rows], views.count[:rows]
-    end = int(start[-1] + count[-1])
-    reads = number[view.repeat_interleave(count, output_size=end), views.window[:end]]  # [E]
     itself = number[view, column]
     row = torch.arange(rows, device=number.device)
-    # Rows that are alike stand on the same node below: where hardly any two do, there is nothing to look for.
-    few = 5 * _distinct(itself) > 4 * rows
-    first, node = (row, row) if few else _alike(itself, reads, start, count)
+    # Rows that are alike stand on the same node below: where few do, looking for them costs more than it saves.
+    shared = below is None or below.merged
+    merged = shared and _distinct(itself) < _WORTH[number.device.type] * rows
+    first, node = row, row
+    if merged:
+        reads = number[view.repeat_interleave(count, output_size=end), views.window[:end]]  # [E]
+        first, node = _alike(itself, reads, start, count)
+        lists = Lists(reads, start[first], count[first])
+    else:
+        lists = Lists(views.window[:end], start, count, number, view)
     above = torch.full_like(number, -1)
     above[view, column] = node
-    return Nodes(itself[first], Lists(reads, start[first], count[first]), above)
+    itself = itself[first]
+    asked = int(itself.max()) + 1 if shared else rows
+    return Nodes(itself, asked, lists, above, merged)
 
 
 def _distinct(number: Tensor) -> int:

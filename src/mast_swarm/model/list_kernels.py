@@ -17,8 +17,8 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def _attend(
-    q, asks, kv, rows, start, count, answer, logsum, q_stride, kv_stride, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    q, asks, kv, rows, start, count, table, view, answer, logsum, q_stride, kv_stride, columns, scale,
+    THROUGH: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row, by one warp: each thread holds the same few numbers of every key, so that sums over keys cost nothing
     and sums over a head's width a few shuffles."""
@@ -33,7 +33,9 @@ def _attend(
     for done in range(0, n, BLOCK):
         place = done + tl.arange(0, BLOCK)
         inside = place < n
-        row = tl.load(rows + first + place, mask=inside, other=0)
+        row = tl.load(rows + first + place, mask=inside, other=0).to(tl.int64)
+        if THROUGH:
+            row = tl.load(table + tl.load(view + r) * columns + row, mask=inside, other=0)
         at = kv + row[:, None] * kv_stride + across[None, :]  # [BLOCK, H D]
         keys = tl.load(at, mask=inside[:, None], other=0.0).to(tl.float32)
         values = tl.load(at + WIDTH, mask=inside[:, None], other=0.0).to(tl.float32)
@@ -182,7 +184,15 @@ def turn_rows(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, heads: int) ->
 
 
 def attend_lists(
-    q: Tensor, asks: Tensor, kv: Tensor, rows: Tensor, start: Tensor, count: Tensor, heads: int
+    q: Tensor,
+    asks: Tensor,
+    kv: Tensor,
+    rows: Tensor,
+    start: Tensor,
+    count: Tensor,
+    heads: int,
+    table: Tensor | None = None,
+    view: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As `lists.attend_lists`: q [m, d], asks [n], kv [k, 2 d] (rows may lie apart), list r is
     rows[start[r] : start[r] + count[r]] -> [n, d], and the log2 of each softmax's denominator [n, H]."""
@@ -191,8 +201,9 @@ def attend_lists(
     logsum = torch.empty((len(asks), heads), dtype=torch.float32, device=q.device)
     width = d // heads
     _attend[(len(asks),)](
-        q, asks, kv, rows, start, count, answer, logsum, q.stride(0), kv.stride(0), width**-0.5,
-        HEADS=heads, D=width, BLOCK=_BLOCK, num_warps=1,
+        q, asks, kv, rows, start, count, rows if table is None else table.contiguous(), rows if view is None else view,
+        answer, logsum, q.stride(0), kv.stride(0), 0 if table is None else table.shape[1], width**-0.5,
+        THROUGH=table is not None, HEADS=heads, D=width, BLOCK=_BLOCK, num_warps=1,
     )  # fmt: skip
     return answer, logsum
 

@@ -33,11 +33,23 @@ _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
 
 @dataclass(frozen=True)
 class Lists:
-    """n lists of row numbers: list r is rows[start[r] : start[r] + count[r]], never empty."""
+    """n lists of row numbers: list r is rows[start[r] : start[r] + count[r]], never empty.
 
-    rows: Tensor  # [E] int64
+    With a table, what is listed are its columns: column c of list r stands for the row table[view[r], c].
+    """
+
+    rows: Tensor  # [E] whole numbers
     start: Tensor  # [n] int64
     count: Tensor  # [n] int64
+    table: Tensor | None = None  # [V, C] int64
+    view: Tensor | None = None  # [n] int64
+
+    def plain(self) -> Lists:
+        """The same lists without a table."""
+        if self.table is None or self.view is None:
+            return self
+        view = self.view.repeat_interleave(self.count, output_size=len(self.rows))
+        return Lists(self.table[view, self.rows], self.start, self.count)
 
 
 def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> Tensor:
@@ -46,10 +58,11 @@ def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) 
     q [m, d]; asks [n] int64; kv [k, 2 d], keys then values, each head by head -> [n, d].
     """
     if q.device.type == "cpu":
-        return attend_in_place(q, asks, kv, lists, heads)[0]
+        return attend_in_place(q, asks, kv, lists.plain(), heads)[0]
     if kernels is not None and kernels.takes(q, heads):
-        return kernels.attend_lists(q, asks, kv, lists.rows, lists.start, lists.count, heads)[0]
-    return _attend_gathered(q, asks, kv, lists, heads)
+        through = (lists.table, lists.view)
+        return kernels.attend_lists(q, asks, kv, lists.rows, lists.start, lists.count, heads, *through)[0]
+    return _attend_gathered(q, asks, kv, lists.plain(), heads)
 
 
 def _attend_gathered(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) -> Tensor:
