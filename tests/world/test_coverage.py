@@ -201,7 +201,7 @@ def test_both_ways_to_compute_agree():
         assert torch.equal(seen, after.seen) and torch.equal(union, after.seen_by_any)
         corner = w._corner(after.positions, w.config.map_cells)
         reach = w.config.communication_range
-        maps = dense.pictures(after.density, after.seen, corner, w._filter, w._share, after.positions, reach)
+        maps = dense.pictures(after.density, after.seen, corner, w._resize, w._share, after.positions, reach)
         torch.testing.assert_close(maps, w.observe(after).features, rtol=1e-5, atol=1e-6)
 
 

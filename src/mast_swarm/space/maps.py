@@ -6,10 +6,18 @@ Cell (y, x) has its centre at (x + 0.5, y + 0.5); lengths here are in cells.
 
 from __future__ import annotations
 
+import importlib.util
+from typing import Any
+
 import torch
 from torch import Tensor
 
+gpu: Any = None  # the module of GPU kernels for maps, where there is a GPU and Triton
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.space import _gpu_maps as gpu
+
 WORD = 64
+_CROPPED = 1 << 27  # map cells that are cropped at a time
 
 
 def words(cells: int) -> int:
@@ -55,3 +63,17 @@ def crops(density: Tensor, bits: Tensor, corner: Tensor, size: int) -> Tensor:
     in_bytes = bits.view(torch.uint8)[environment, robot, y, x // 8]
     known = ((in_bytes >> (x % 8).to(torch.uint8)) & 1).bool() & inside
     return torch.where(known, density[environment, y, x], 0.0)
+
+
+def shrunk(density: Tensor, bits: Tensor, corner: Tensor, weights: Tensor, first: Tensor, taps: int) -> Tensor:
+    """What `crops` gives, resized along both sides by the filter weights [K, P]: [B, N, P, P].
+
+    Pixel p takes the `taps` cells from first [P] on, the rest of its weights is 0.
+    """
+    size, pixels = weights.shape
+    if gpu is not None and density.is_cuda and gpu.takes(size, pixels):
+        return gpu.shrink(density, bits, corner, weights, first, taps)
+    batch, n = corner.shape[:2]
+    step = max(1, _CROPPED // (n * size * size))
+    parts = (slice(b, b + step) for b in range(0, batch, step))
+    return torch.cat([weights.T @ crops(density[b], bits[b], corner[b], size) @ weights for b in parts])

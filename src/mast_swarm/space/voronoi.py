@@ -2,7 +2,7 @@
 
 A cell is the set of map cells whose centres have that robot as their nearest (on a bisector: the robot on the left).
 Map cell (y, x) of density [B, S, S] has its centre at ((x + 0.5), (y + 0.5)) * resolution metres. Numba on the CPU;
-torch on CUDA, where each robot's interval in each row follows from its N - 1 bisectors.
+torch or Triton on CUDA, where each robot's interval in each row follows from its N - 1 bisectors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.space.graph import Graph
-from mast_swarm.space.maps import crops, unpack
+from mast_swarm.space.maps import crops, gpu, unpack
 
 _CHUNK = 1 << 26  # elements of the largest array on CUDA; more environments than fit are taken in turns
 
@@ -56,6 +56,10 @@ def cell_moments(
         bits = np.empty((len(points), 0, 0), np.int64) if seen is None else seen.numpy()
         cpu.cell_moments(scaled.numpy(), density.numpy(), sums.numpy(), bits, seen is not None, out)
         found = torch.from_numpy(out)
+    elif gpu is not None and seen is None:
+        from mast_swarm.space._cpu_voronoi import BLOCK, FAR
+
+        found = gpu.cell_moments(scaled, density, sums, BLOCK, FAR)
     else:
         found = _in_turns(_dense_moments, (scaled, density, sums, seen), points.shape[1] ** 2 * density.shape[1])
     found = _in_metres(found, resolution)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mast_swarm.space.maps import crops, squares
-
-_CHUNK = 1 << 27  # map cells that are cropped at a time
+from mast_swarm.space.maps import shrunk, squares
 
 
 def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,11 +19,15 @@ def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
     return seen, union[:, 0]
 
 
+Filter = tuple[Tensor, Tensor, int]
+"""Weights [K, P] of a resize, the first cell [P] that each pixel takes, and how many it takes."""
+
+
 def pictures(
-    density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, share: Tensor, positions: Tensor, reach: float
+    density: Tensor, seen: Tensor, corner: Tensor, resize: Filter, share: Tensor, positions: Tensor, reach: float
 ) -> Tensor:
-    """The four maps that every robot observes, [B, N, 4, P, P]. weights: [K, P], share: [K + 1, P] its running sums."""
-    known = _density_map(density, seen, corner, weights)
+    """The four maps that every robot observes, [B, N, 4, P, P]. share: [K + 1, P] running sums of the weights."""
+    known = shrunk(density, seen, corner, *resize)
     return with_surroundings(known, corner, share, density.shape[1], positions, reach)
 
 
@@ -35,19 +37,6 @@ def with_surroundings(
     """The four maps [B, N, 4, P, P] from the first of them, known [B, N, P, P], and where the robots are."""
     maps = torch.stack([known, _boundary_map(corner, share, cells)], 2)
     return torch.cat([maps, _neighbour_maps(positions, reach, known.shape[-1])], 2)
-
-
-def _density_map(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor) -> Tensor:
-    """What each robot has seen itself, resized, [B, N, P, P]."""
-    size = len(weights)
-    batch, n = corner.shape[:2]
-    step = max(1, _CHUNK // (n * size * size))
-    parts = []
-    for b in range(0, batch, step):
-        part = slice(b, b + step)
-        cut = crops(density[part], seen[part], corner[part], size)
-        parts.append(weights.T @ cut @ weights)
-    return torch.cat(parts)
 
 
 def _boundary_map(corner: Tensor, share: Tensor, cells: int) -> Tensor:
