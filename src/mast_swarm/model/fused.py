@@ -130,34 +130,36 @@ def _forward(
 @triton.jit
 def _forward_whole(
     qkv, cos, sin, place, label, out, logsum, tokens, scale, squared,
-    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """A head of an environment whose tokens fit in one block: the softmax needs no running maximum."""
+    """Some queries of a head of an environment whose keys fit in one block: the softmax needs no running maximum."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    environment, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
-    rows = tl.arange(0, BLOCK)
+    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
+    rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
     qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
+    cos += environment.to(tl.int64) * tokens * E
+    sin += environment.to(tl.int64) * tokens * E
     place += environment.to(tl.int64) * tokens * 2
     label += environment.to(tl.int64) * tokens
-    c = _load_phases(cos + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
-    s = _load_phases(sin + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
-    q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
-    k_real, k_imaginary = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+    k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
+    c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+    q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, ROWS, D)
     a = _scores(
-        q_real, q_imaginary, k_real, k_imaginary, place, label, rows, rows, tokens, scale, squared, LABELLED
+        q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared, LABELLED
     )  # fmt: skip
     highest = tl.max(a, 1)
     highest = tl.where(highest == float("-inf"), 0.0, highest)  # a row of the block's padding
     p = tl.exp2(a - highest[:, None])
     total = tl.sum(p, 1)
     total = tl.where(total == 0.0, 1.0, total)
-    v = _load_rows(qkv + 2 * WIDTH, rows, wide, tokens, 3 * WIDTH)
+    v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
     y = tl.dot(p.to(v.dtype), v) / total[:, None]
     at = out + (environment.to(tl.int64) * tokens + rows[:, None]) * WIDTH + head * D + wide[None, :]
     tl.store(at, y.to(out.dtype.element_ty), mask=rows[:, None] < tokens)
-    tl.store(logsum + tl.program_id(0).to(tl.int64) * tokens + rows, highest + tl.log2(total), mask=rows < tokens)
+    tl.store(logsum + tl.program_id(1).to(tl.int64) * tokens + rows, highest + tl.log2(total), mask=rows < tokens)
 
 
 @triton.jit
@@ -303,11 +305,6 @@ def _shape(tokens: int) -> tuple[int, int]:
     return block, 8 if block > 64 else 4
 
 
-def _grid(tokens: int, block: int, heads: int) -> tuple[int, ...]:
-    """Programs: one a head of an environment, or one a block of its tokens as well."""
-    return (heads,) if tokens <= block else (triton.cdiv(tokens, block), heads)
-
-
 @torch.library.custom_op("mast::turned_attention", mutates_args=())
 def turned_attention(
     qkv: Tensor, cos: Tensor, sin: Tensor, place: Tensor, label: Tensor | None, radius: float, heads: int
@@ -324,10 +321,10 @@ def turned_attention(
     out = qkv.new_empty((batch, tokens, width))
     logsum = torch.empty((batch, heads, tokens), dtype=torch.float32, device=qkv.device)
     block, warps = _shape(tokens)
-    kernel = _forward_whole if tokens <= block else _forward
-    kernel[_grid(tokens, block, batch * heads)](
+    kernel, rows = (_forward_whole, {"ROWS": block}) if tokens <= block else (_forward, {})
+    kernel[(triton.cdiv(tokens, block), batch * heads)](
         qkv, cos, sin, place, _labels(label, place), out, logsum, tokens, (width // heads) ** -0.5, radius * radius,
-        LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
+        LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps, **rows,
     )  # fmt: skip
     return out, logsum
 
@@ -362,7 +359,8 @@ def turned_attention_backward(
     grad_qkv = torch.empty_like(qkv)
     block, warps = _shape(tokens)
     for kernel in (_backward_whole,) if tokens <= block else (_backward_keys, _backward_queries):
-        kernel[_grid(tokens, block, batch * heads)](
+        grid = (batch * heads,) if tokens <= block else (triton.cdiv(tokens, block), batch * heads)
+        kernel[grid](
             qkv, cos, sin, place, _labels(label, place), out, logsum, grad, grad_qkv, tokens, (width // heads) ** -0.5,
             radius * radius, LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
         )  # fmt: skip
