@@ -22,6 +22,28 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS: tl.constexpr, D: tl.constexpr):
+    """Where the inputs of head `which` (environment * HEADS + head) begin."""
+    first = (which // HEADS).to(tl.int64) * tokens  # token of the environment
+    phases = first * (D // 2)
+    return (
+        qkv + first * (3 * HEADS * D) + which % HEADS * D, cos + phases, sin + phases, place + 2 * first, label + first
+    )  # fmt: skip
+
+
+@triton.jit
+def _outputs_of(which, out, logsum, tokens, HEADS: tl.constexpr, D: tl.constexpr):
+    """Where the outputs (or their gradients) of head `which` begin, and its logarithms."""
+    first = (which // HEADS).to(tl.int64) * tokens
+    return out + first * (HEADS * D) + which % HEADS * D, logsum + which.to(tl.int64) * tokens
+
+
+@triton.jit
+def _load_both_phases(cos, sin, rows, pairs, tokens, E: tl.constexpr):
+    return _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+
+
+@triton.jit
 def _load_rows(base, rows, wide, tokens, stride):
     return tl.load(base + rows[:, None] * stride + wide[None, :], mask=rows[:, None] < tokens, other=0.0)
 
@@ -92,22 +114,19 @@ def _forward(
 ):  # fmt: skip
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
-    cos += environment.to(tl.int64) * tokens * E
-    sin += environment.to(tl.int64) * tokens * E
-    place += environment.to(tl.int64) * tokens * 2
-    label += environment.to(tl.int64) * tokens
-    c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+    which = tl.program_id(1)
+    qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
+    out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
+    c, s = _load_both_phases(cos, sin, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     y = tl.zeros([BLOCK, D], tl.float32)
     for start in range(0, tokens, BLOCK):
         columns = start + tl.arange(0, BLOCK)
-        c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+        c, s = _load_both_phases(cos, sin, columns, pairs, tokens, E)
         k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
         v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
         a = _scores(
@@ -122,9 +141,9 @@ def _forward(
         highest = above
     total = tl.where(total == 0.0, 1.0, total)
     safe = tl.where(highest == float("-inf"), 0.0, highest)
-    at = out + (environment.to(tl.int64) * tokens + rows[:, None]) * WIDTH + head * D + wide[None, :]
+    at = out + rows[:, None] * WIDTH + wide[None, :]
     tl.store(at, (y / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < tokens)
-    tl.store(logsum + tl.program_id(1).to(tl.int64) * tokens + rows, safe + tl.log2(total), mask=rows < tokens)
+    tl.store(logsum + rows, safe + tl.log2(total), mask=rows < tokens)
 
 
 @triton.jit
@@ -135,17 +154,14 @@ def _forward_whole(
     """Some queries of a head of an environment whose keys fit in one block: the softmax needs no running maximum."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    qkv += environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
-    cos += environment.to(tl.int64) * tokens * E
-    sin += environment.to(tl.int64) * tokens * E
-    place += environment.to(tl.int64) * tokens * 2
-    label += environment.to(tl.int64) * tokens
-    c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+    which = tl.program_id(1)
+    qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
+    out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
+    c, s = _load_both_phases(cos, sin, columns, pairs, tokens, E)
     k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
-    c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+    c, s = _load_both_phases(cos, sin, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, ROWS, D)
     a = _scores(
         q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared, LABELLED
@@ -157,9 +173,9 @@ def _forward_whole(
     total = tl.where(total == 0.0, 1.0, total)
     v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
     y = tl.dot(p.to(v.dtype), v) / total[:, None]
-    at = out + (environment.to(tl.int64) * tokens + rows[:, None]) * WIDTH + head * D + wide[None, :]
+    at = out + rows[:, None] * WIDTH + wide[None, :]
     tl.store(at, y.to(out.dtype.element_ty), mask=rows[:, None] < tokens)
-    tl.store(logsum + tl.program_id(1).to(tl.int64) * tokens + rows, highest + tl.log2(total), mask=rows < tokens)
+    tl.store(logsum + rows, highest + tl.log2(total), mask=rows < tokens)
 
 
 @triton.jit
@@ -170,20 +186,14 @@ def _backward_keys(
     """Gradients of a block of keys and values: walks over the queries."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
     columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    shift = environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
-    qkv += shift
-    grad_qkv += shift
-    grad += environment.to(tl.int64) * tokens * WIDTH + head * D
-    cos += environment.to(tl.int64) * tokens * E
-    sin += environment.to(tl.int64) * tokens * E
-    place += environment.to(tl.int64) * tokens * 2
-    label += environment.to(tl.int64) * tokens
-    logsum += tl.program_id(1).to(tl.int64) * tokens
-    out += environment.to(tl.int64) * tokens * WIDTH + head * D
-    kc, ks = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+    which = tl.program_id(1)
+    grad_qkv += (which // HEADS).to(tl.int64) * tokens * (3 * WIDTH) + which % HEADS * D
+    grad, _ = _outputs_of(which, grad, logsum, tokens, HEADS, D)
+    qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
+    out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
+    kc, ks = _load_both_phases(cos, sin, columns, pairs, tokens, E)
     k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, kc, ks, BLOCK, D)
     v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
     dv = tl.zeros([BLOCK, D], tl.float32)
@@ -191,7 +201,7 @@ def _backward_keys(
     dk_imaginary = tl.zeros([BLOCK, E], tl.float32)
     for start in range(0, tokens, BLOCK):
         rows = start + tl.arange(0, BLOCK)
-        c, s = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+        c, s = _load_both_phases(cos, sin, rows, pairs, tokens, E)
         q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
         a = _scores(
             q_real, q_imaginary, k_real, k_imaginary, place, label, rows, columns, tokens, scale, squared, LABELLED
@@ -219,20 +229,14 @@ def _backward_queries(
     """Gradients of a block of queries: walks over the keys."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    environment, head = tl.program_id(1) // HEADS, tl.program_id(1) % HEADS
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    shift = environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
-    qkv += shift
-    grad_qkv += shift
-    grad += environment.to(tl.int64) * tokens * WIDTH + head * D
-    cos += environment.to(tl.int64) * tokens * E
-    sin += environment.to(tl.int64) * tokens * E
-    place += environment.to(tl.int64) * tokens * 2
-    label += environment.to(tl.int64) * tokens
-    logsum += tl.program_id(1).to(tl.int64) * tokens
-    out += environment.to(tl.int64) * tokens * WIDTH + head * D
-    qc, qs = _load_phases(cos, rows, pairs, tokens, E), _load_phases(sin, rows, pairs, tokens, E)
+    which = tl.program_id(1)
+    grad_qkv += (which // HEADS).to(tl.int64) * tokens * (3 * WIDTH) + which % HEADS * D
+    grad, _ = _outputs_of(which, grad, logsum, tokens, HEADS, D)
+    qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
+    out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
+    qc, qs = _load_both_phases(cos, sin, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, qc, qs, BLOCK, D)
     dy = _load_rows(grad, rows, wide, tokens, WIDTH)
     delta = tl.sum(dy.to(tl.float32) * _load_rows(out, rows, wide, tokens, WIDTH).to(tl.float32), 1)
@@ -241,7 +245,7 @@ def _backward_queries(
     dq_imaginary = tl.zeros([BLOCK, E], tl.float32)
     for start in range(0, tokens, BLOCK):
         columns = start + tl.arange(0, BLOCK)
-        c, s = _load_phases(cos, columns, pairs, tokens, E), _load_phases(sin, columns, pairs, tokens, E)
+        c, s = _load_both_phases(cos, sin, columns, pairs, tokens, E)
         k_real, k_imaginary = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, BLOCK, D)
         v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
         a = _scores(
@@ -263,19 +267,14 @@ def _backward_whole(
     """All gradients of a head of an environment at once, where its tokens fit in one block: everything is read once."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    environment, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
     rows = tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    shift = environment.to(tl.int64) * tokens * 3 * WIDTH + head * D
-    qkv += shift
-    grad_qkv += shift
-    grad += environment.to(tl.int64) * tokens * WIDTH + head * D
-    out += environment.to(tl.int64) * tokens * WIDTH + head * D
-    place += environment.to(tl.int64) * tokens * 2
-    label += environment.to(tl.int64) * tokens
-    logsum += tl.program_id(0).to(tl.int64) * tokens
-    c = _load_phases(cos + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
-    s = _load_phases(sin + environment.to(tl.int64) * tokens * E, rows, pairs, tokens, E)
+    which = tl.program_id(0)
+    grad_qkv += (which // HEADS).to(tl.int64) * tokens * (3 * WIDTH) + which % HEADS * D
+    grad, _ = _outputs_of(which, grad, logsum, tokens, HEADS, D)
+    qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
+    out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
+    c, s = _load_both_phases(cos, sin, rows, pairs, tokens, E)
     q_real, q_imaginary = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
     k_real, k_imaginary = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, BLOCK, D)
     a = _scores(
