@@ -13,18 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent
-ROOT = DOCS.parent
+import make_coverage
+import make_scale
+from blocks import DOCS, ROOT, load, table
+
 BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end -->)", re.S)
-
-
-def load(path: str) -> dict[str, Any]:
-    return json.loads((ROOT / path).read_text())
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def success(path: str, times: tuple[float, ...]) -> str:
@@ -154,6 +147,8 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
+    **make_coverage.NUMBERS,
+    **make_scale.NUMBERS,
 }
 
 
@@ -214,10 +209,18 @@ def delay_picture(path: Path) -> None:
         figure.savefig(path)
 
 
+def coverage_pictures(folder: Path) -> None:
+    from draw_coverage import draw
+
+    draw(folder)
+
+
 def main() -> None:
     if "--pictures" in sys.argv:
         scenario_picture(DOCS / "pictures" / "scenarios.png")
         delay_picture(DOCS / "pictures" / "delays.png")
+        coverage_pictures(DOCS / "pictures")
+        make_scale.draw(DOCS / "pictures")
         return
     stale = []
     for page in pages():

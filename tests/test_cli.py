@@ -347,3 +347,15 @@ def test_a_stopped_evaluation_goes_on(how: signal.Signals, tmp_path: Path, unint
     summary, table = results(out)
     assert summary == uninterrupted[0]
     assert table.equals(uninterrupted[1])
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"), [([], "a world of 900,000,000 robots would take"), (["--delay", "1"], "a table of all pairs")]
+)
+def test_a_team_too_large_for_memory_is_refused_at_once(extra, told, tmp_path, capsys):
+    agents = "900000000" if not extra else "5000000"
+    out = ["--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "navigation", "--policy", "mast-m", "--agents", agents, "--episodes", "1", *extra, *out])
+    assert stopped.value.code == 2 and told in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
 from mast_swarm.evaluate.config import DEFAULTS, DEMOS, DemoConfig, EvaluateConfig
 from mast_swarm.train.config import TrainConfig, from_run, from_toml
 from mast_swarm.train.recipes import RECIPES, recipe
@@ -289,7 +290,7 @@ def verify_verb(args: list[str]) -> None:
 
 
 @dataclass(frozen=True)
-class BenchConfig:
+class TrainBenchConfig:
     """How long a training step takes on this machine, and where the time goes."""
 
     task: str = TASKS[0]
@@ -302,11 +303,7 @@ class BenchConfig:
     """Folder for train.json."""
 
 
-@verb("bench", "measure speed: mast bench train")
-def bench(args: list[str]) -> None:
-    if not args or args[0] != "train":
-        raise MastError("mast bench needs what to measure: mast bench train")
-    config = _parse(BenchConfig, args[1:], "mast bench train")
+def _bench_train(config: TrainBenchConfig) -> None:
     if config.task not in TASKS:
         raise unknown("task", config.task, TASKS)
     chosen = recipe(config.recipe, config.task)
@@ -316,11 +313,68 @@ def bench(args: list[str]) -> None:
     from mast_swarm.files import write_json
     from mast_swarm.train.bench import bench_train
 
-    found = bench_train(chosen, pick_device(config.device))
-    config.out.mkdir(parents=True, exist_ok=True)
+    device = pick_device(config.device)
+    _writable(config.out)
+    found = bench_train(chosen, device)
     write_json(config.out / "train.json", found)
     print(json.dumps(found, indent=1))
     print(f"written: {config.out / 'train.json'}")
+
+
+def _bench_teams(config: ScaleConfig | WorldBenchConfig | DecentralBenchConfig) -> None:
+    """Measure with a line for each team, show the table, write files that bear the machine's name."""
+    from rich.console import Console
+
+    from mast_swarm.evaluate import bench
+    from mast_swarm.evaluate.actors import pick_device
+    from mast_swarm.evaluate.measure import file_name
+    from mast_swarm.files import write_json
+    from mast_swarm.view import scale
+
+    runs: dict[type, Any] = {
+        ScaleConfig: bench.bench_scale,
+        WorldBenchConfig: bench.bench_world,
+        DecentralBenchConfig: bench.bench_decentral,
+    }
+    device = pick_device(config.device)
+    _writable(config.out)
+    result = runs[type(config)](config, device, lambda row: print(scale.row_line(row), flush=True))
+    Console().print(scale.bench_table(result))
+    made = config.out / file_name(result["benchmark"], result["machine"]["device"])
+    write_json(made.with_suffix(".json"), result)
+    print(f"written: {made}.json")
+    if isinstance(config, ScaleConfig):
+        print("\n".join(scale.conclusions(result)))
+        print(f"plot: {scale.scale_plot(result, made.with_suffix('.png'))}")
+
+
+def _writable(folder: Path) -> None:
+    """Make the folder before anything is measured."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MastError(f"cannot write to {folder}: {error.strerror}; give another --out") from None
+
+
+_BENCHES: dict[str, tuple[type[Any], Callable[[Any], None], str]] = {
+    "train": (TrainBenchConfig, _bench_train, "a training step, and where its time goes"),
+    "scale": (ScaleConfig, _bench_teams, "a closed-loop step of ever larger teams: time, memory, a plot"),
+    "world": (WorldBenchConfig, _bench_teams, "a step of the world alone: motion, observation, metrics"),
+    "decentral": (DecentralBenchConfig, _bench_teams, "a step in which every robot decides alone"),
+}
+
+
+@verb("bench", "measure speed on this machine: training, large teams, the world, every robot alone")
+def bench_verb(args: list[str]) -> None:
+    given = args[0] if args else "--help"
+    if given in _BENCHES:
+        settings, run, _ = _BENCHES[given]
+        run(_parse(settings, args[1:], f"mast bench {given}"))
+        return
+    lines = [f"  {name:<10} {summary}" for name, (_, _, summary) in _BENCHES.items()]
+    print("\n".join(["usage: mast bench WHAT [options]", "", "WHAT is one of", *lines]))
+    if given not in ("-h", "--help"):
+        raise unknown("benchmark", given, _BENCHES)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.model import Policy, PolicyConfig
+from mast_swarm.model import Policy, PolicyConfig, windowed
 from mast_swarm.model.attention import allowed, attend_packed
 from mast_swarm.model.encoding import make_encoding
 from mast_swarm.model.windowed import attend, choose, find_window
@@ -86,8 +86,12 @@ def test_paths_agree_in_value_and_gradient(
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rows", [4096, 64])
 @pytest.mark.parametrize("variant", ["M", "L", "C"])
-def test_a_policy_decides_alike_on_every_path(device: str, variant: str) -> None:
+def test_a_policy_decides_alike_on_every_path(
+    device: str, rows: int, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windowed, "_CPU_ROWS", rows)
     config = PolicyConfig(variant=variant, layers=3, heads=2, head_dim=16, attention_radius=RADIUS, observation_dim=5)
     policy = Policy(config, seed=1).to(device)
     positions = scatter("uniform", 2, 150, 3).to(device)
@@ -139,7 +143,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 CAPPED = """
 import resource, torch
-from mast_swarm.model import Policy, PolicyConfig
+from mast_swarm.model import Policy, PolicyConfig, windowed
 from mast_swarm.world.config import NavigationConfig
 from mast_swarm.world.navigation import Navigation
 from mast_swarm.evaluate.actors import make_actor

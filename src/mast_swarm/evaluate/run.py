@@ -16,8 +16,10 @@ import mast_swarm.world.navigation  # noqa: F401  both register their task
 from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate import cost
 from mast_swarm.evaluate.actors import Actor, labels, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.recording import recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
@@ -45,10 +47,21 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World, dict[str, Actor]]
     if config.delay is not None:
         channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)
     actors = [make_actor(policy, world, channel) for policy in config.policy]
+    _check_memory(world, actors)
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         world.reset([seed], [scenario])
     return world, dict(zip(labels(config.policy, task), actors, strict=True))
+
+
+def _check_memory(world: World, actors: list[Actor]) -> None:
+    """Refuse a team that one environment at a time would not fit: before anything runs, with the estimate."""
+    agents, free = world.config.agents, free_memory(world.device)
+    cost.check_fits(f"a world of {agents:,} robots", cost.world_bytes(1, agents), free, "give fewer --agents")
+    for actor in actors:
+        if actor.channel is not None:
+            what = f"{agents:,} robots that each decide alone, which keep a table of all pairs,"
+            cost.check_fits(what, cost.table_bytes(1, agents), free, "give fewer --agents, or leave --delay away")
 
 
 def evaluate(

@@ -33,6 +33,7 @@ PATHS = ("dense", "lists", "kernel")
 # Tokens up to which the mask of all pairs is taken: on the CPU where lists overtake it, on a GPU also what a captured
 # graph needs, since the number of listed pairs is known to the data alone.
 DENSE = {"cpu": 384, "cuda": 2048}
+_CPU_ROWS = 4096  # rows at a time without gradients
 SLACK = 1 + 1e-6  # cells are that much larger than the window, beyond any rounding of their borders
 
 
@@ -192,16 +193,34 @@ def run(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> Ten
 
 
 def _infer(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> Tensor:
-    """The same without gradients: sums and norms in one pass, nothing kept."""
+    """The same without gradients: sums and norms in one pass, nothing kept; on the CPU a few thousand rows at a time in
+    the same memory, since new memory costs more there than the sums."""
     blocks = cast("list[Block]", list(mast.blocks))
     norms = [*(block.norm1 for block in blocks[1:]), mast.norm]  # each follows on a block
-    every = torch.arange(len(x), device=x.device)
+    n, lists = len(x), window.lists
+    every = torch.arange(n, device=x.device)
+    size = _CPU_ROWS if x.device.type == "cpu" else n
+    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
     h = blocks[0].norm1(x)
+    if len(parts) > 1:
+        x, h = x.clone(), h.contiguous()  # written to below
+        q, kv = torch.empty_like(h), h.new_empty(n, 2 * h.shape[1])
     for block, norm in zip(blocks, norms, strict=True):
-        q, kv = project(block, h, len(x), rotation, every)
-        y = attend_lists(q, every, kv, window.lists, block.attention.heads)
-        x, h = add_normed(x, None, block.attention.out(y), block.norm2)
-        x, h = add_normed(x, None, block.mlp(h), norm)
+        for part in parts:
+            found = project(block, h[part], size, rotation, every[part])
+            if len(parts) == 1:
+                q, kv = found
+            else:
+                q[part], kv[part] = found
+        for part in parts:
+            own = Lists(lists.rows, lists.start[part], lists.count[part])
+            y = attend_lists(q, every[part], kv, own, block.attention.heads)
+            between, normed = add_normed(x[part], None, block.attention.out(y), block.norm2)
+            found = add_normed(between, None, block.mlp(normed), norm)
+            if len(parts) == 1:
+                x, h = found
+            else:
+                x[part], h[part] = found
     return h
 
 

@@ -1,0 +1,110 @@
+"""Numbers and pictures of the page on large teams, for docs/make.py: what `mast bench` wrote to benchmarks/results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from blocks import ROOT, table
+
+
+def measured(benchmark: str, kind: str) -> list[dict[str, Any]]:
+    """What `mast bench` found on the machines of a kind, cpu or cuda."""
+    files = sorted((ROOT / "benchmarks/results").glob(f"{benchmark}-*.json"))
+    found = [json.loads(path.read_text()) for path in files]
+    return [result for result in found if result.get("machine", {}).get("kind") == kind]
+
+
+def picked(result: dict[str, Any], columns: tuple[str, ...]) -> str:
+    """A table of some columns of a benchmark."""
+    from mast_swarm.view.scale import table_rows
+
+    return table(list(columns), [[row[name] for name in columns] for row in table_rows(result)])
+
+
+def bench_tables(benchmark: str, kind: str, columns: tuple[str, ...]) -> str:
+    """The table of each machine of a kind; or that there is none yet."""
+    tables = [f"{machine_line(result)}\n\n{picked(result, columns)}" for result in measured(benchmark, kind)]
+    return "\n".join(tables) or "Not measured yet.\n"
+
+
+def machine_line(result: dict[str, Any]) -> str:
+    """What was measured on, and of a CPU how many others wanted it."""
+    about = result["machine"]
+    words = [about["device"], f"torch {about['torch']}"]
+    if "precision" in result:
+        words.append(result["precision"])
+    if about["kind"] == "cpu":
+        words += [f"{about['threads']} threads", f"load {about['load']:g} when it began"]
+    return ", ".join(words) + ":"
+
+
+STEP = ("robots", "step", "policy", "observe", "components", "motion", "metric", "robots/s", "memory")
+PASS = ("robots", "forward alone", "dense forward", "floor")
+
+
+def scale_table(kind: str) -> str:
+    """The picture, the tables of each machine of a kind, and what they come to."""
+    from mast_swarm.view.scale import conclusions
+
+    found = measured("scale", kind)
+    if not found:
+        return "Not measured yet.\n"
+    text = f"![Time and memory against the number of robots](pictures/scale-{kind}.png)\n"
+    for result in found:
+        told = "".join(f"- {sentence}\n" for sentence in conclusions(result))
+        text += f"\n{machine_line(result)}\n\n{picked(result, STEP)}\n{picked(result, PASS)}\n{told}"
+    return text
+
+
+GPUS, LINK = 8, 450e9  # of one machine, and bytes a second that each can send the others over NVLink 4
+
+
+def strips_estimate() -> str:
+    """A step over several GPUs from what one does and what halos weigh."""
+    found = measured("scale", "cuda")
+    if not found:
+        return "Not measured yet: it takes the times of one GPU.\n"
+    from mast_swarm.comms.strips import halo_bytes
+    from mast_swarm.model.config import PolicyConfig
+    from mast_swarm.view.scale import duration, memory
+    from mast_swarm.world.config import NavigationConfig
+
+    config, rows, grown = PolicyConfig(), [], found[0]["growth"]["step"]
+    each = found[0]["rows"][-1]["peak_bytes"] / found[0]["rows"][-1]["agents"]  # bytes a robot
+    for robots in (1_000_000, 8_000_000, 32_000_000):
+        side = NavigationConfig(agents=robots).side
+        sent = halo_bytes(config, robots, side)
+        halo = sent / (halo_bytes(config, 1, 1.0) / 2)  # robots; a world of one metre sends its robot to both sides
+        work = robots / GPUS + halo
+        step = grown["factor"] * work ** grown["exponent"] + 1e3 * sent / LINK
+        cells = [f"{robots:,}", f"{robots // GPUS:,}", f"{halo:,.0f}", memory(sent), duration(1e3 * sent / LINK)]
+        rows.append([*cells, duration(step), memory(each * work)])
+    head = ["robots", "of each GPU", "of its halos", "sent", "at 450 GB/s", "step, estimated", "memory of each"]
+    return table(head, rows)
+
+
+DECENTRAL = ("robots", "step", "decide", "relay", "perceive", "central", "ratio", "memory")
+WORLD = ("robots", "step", "motion", "metric", "observe", "robots/s", "memory")
+
+
+NUMBERS: dict[str, Callable[[], str]] = {
+    "scale-cpu": lambda: scale_table("cpu"),
+    "scale-gpu": lambda: scale_table("cuda"),
+    "scale-strips": strips_estimate,
+    "scale-world-cpu": lambda: bench_tables("world", "cpu", WORLD),
+    "scale-world-gpu": lambda: bench_tables("world", "cuda", WORLD),
+    "scale-decentral-cpu": lambda: bench_tables("decentral", "cpu", DECENTRAL),
+    "scale-decentral-gpu": lambda: bench_tables("decentral", "cuda", DECENTRAL),
+}
+
+
+def draw(folder: Path) -> None:
+    """Time and memory against the size of the team, of the first machine of each kind."""
+    from mast_swarm.view.scale import scale_plot
+
+    for kind in ("cpu", "cuda"):
+        for result in measured("scale", kind)[:1]:
+            scale_plot(result, folder / f"scale-{kind}.png")

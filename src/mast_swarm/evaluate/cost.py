@@ -1,0 +1,102 @@
+"""What a step must cost: its arithmetic, its memory, and how measured times grow with the team."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from mast_swarm.errors import MastError
+from mast_swarm.model.config import PolicyConfig
+
+LARGE = 10_000  # robots from which a growth counts: below, calls cost more than work
+# What lies in memory at the worst moment of a step, each seen in measurements and rounded up.
+_ROWS = 20  # rows of d floats of 4 bytes a robot
+_WORDS = 6  # whole numbers of 8 bytes a listed neighbour
+_WORLD = 1_000  # bytes a robot of the world alone
+_DENSE = 24  # bytes a pair of robots: the mask, and the distances that it comes from
+_HELD = 128  # bytes a pair of robots: who holds which stamp of whom, and what passes it on
+
+
+def forward_flops(config: PolicyConfig, neighbours: float) -> float:
+    """Floating-point operations of one forward pass for one robot that attends to `neighbours`, itself among them.
+
+    A product of a row with a matrix [m, n] is 2 m n. The perception is the one for numbers (mlp).
+    """
+    d, message = config.width, config.message_width
+    perception = math.prod(config.observation_shape) * 2 * d + 2 * d * message
+    lift = message * d if message != d else 0
+    block = 3 * d * d + d * d + 2 * d * 2 * d  # queries, keys and values; output; MLP of hidden width 2 d
+    attention = 2 * d * neighbours  # scores, and the weighted sum of values
+    head = d * 2 * d + 2 * d * config.outputs
+    return 2.0 * (perception + lift + config.layers * (block + attention) + head)
+
+
+def expected_neighbours(config: PolicyConfig, density: float) -> float:
+    """How many a robot attends to on average, itself among them, at `density` robots a square kilometre."""
+    if config.attention_radius is None:
+        raise MastError("a policy without attention window attends to everyone: set attention_radius")
+    return 1 + density * math.pi * (config.attention_radius / 1000) ** 2
+
+
+def step_bytes(config: PolicyConfig, agents: int, density: float) -> float:
+    """Memory of a closed-loop step of one environment, estimated, with attention over neighbour lists."""
+    return agents * (_WORLD + 4 * _ROWS * config.width + 8 * _WORDS * expected_neighbours(config, density))
+
+
+def dense_bytes(agents: int) -> float:
+    """Memory of a forward pass with a mask of all pairs, estimated."""
+    return float(_DENSE * agents**2)
+
+
+def world_bytes(environments: int, agents: int) -> float:
+    """Memory of a step of the world alone, estimated."""
+    return float(_WORLD * environments * agents)
+
+
+def decentral_bytes(config: PolicyConfig, environments: int, agents: int, density: float) -> float:
+    """Memory of a decentralised step, estimated."""
+    return environments * step_bytes(config, agents, density) + table_bytes(environments, agents)
+
+
+def table_bytes(environments: int, agents: int) -> float:
+    """Memory of what a relay keeps for every pair of robots, and of what passes it on, estimated."""
+    return float(_HELD * environments * agents**2)
+
+
+def check_fits(what: str, needed: float, free: float | None, advice: str) -> None:
+    """Raise an error if about `needed` bytes are more than the `free` ones (None: not known here)."""
+    if free is not None and needed > free:
+        raise MastError(f"{what} would take about {gigabytes(needed)}, but {gigabytes(free)} are free here: {advice}")
+
+
+def gigabytes(size: float) -> str:
+    """Bytes as text, in GB of 10^9."""
+    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.1f} GB"
+
+
+def growth(sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any] | None:
+    """How times [n] grow with ascending sizes [n]: over those of at least 10,000 where there are two, else over the
+    upper half; None for one size.
+
+    exponent and factor: least squares of log time on log size, time = factor * size ** exponent. times_faster_than_n:
+    growth of the time over growth of the size, from the first to the last; 1 is linear.
+    """
+    large = [n for n, size in enumerate(sizes) if size >= LARGE]
+    half = max(0, min(len(sizes) // 2, len(sizes) - 2))
+    kept = large if len(large) > 1 else list(range(half, len(sizes)))
+    if len(kept) < 2:
+        return None
+    x, y = [math.log(sizes[n]) for n in kept], [math.log(times[n]) for n in kept]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    exponent = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+    first, last = kept[0], kept[-1]
+    times_size, times_time = sizes[last] / sizes[first], times[last] / times[first]
+    return {
+        "from": sizes[first],
+        "to": sizes[last],
+        "exponent": exponent,
+        "factor": math.exp(mean_y - exponent * mean_x),
+        "times_time": times_time,
+        "times_faster_than_n": times_time / times_size,
+    }

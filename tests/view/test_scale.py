@@ -1,0 +1,122 @@
+"""The plot and the tables of `mast bench`: they show what was measured, and nothing that was not."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from mast_swarm.errors import MastError
+from mast_swarm.evaluate.cost import growth
+from mast_swarm.view.scale import (
+    DENSE,
+    FORWARD,
+    STEP,
+    bench_table,
+    conclusions,
+    duration,
+    memory,
+    row_line,
+    scale_plot,
+    short,
+    table_rows,
+)
+
+
+def row(agents: int) -> dict[str, Any]:
+    parts = {"observe": 1e-4, "components": 1e-5, "policy": 2e-3, "motion": 1e-5, "metric": 1e-5}
+    found = {
+        "agents": agents,
+        "path": "kernel",
+        "neighbours": 20.0,
+        "step_ms": 3e-3 * agents,
+        "parts_ms": {name: spent * agents for name, spent in parts.items()},
+        "robots_per_s": 1e6 / 3,
+        "forward_ms": 2e-3 * agents,
+        "floor_ms": 5e-4 * agents,
+        "peak_bytes": 12_000 * agents,
+    }
+    return found | ({"dense_ms": 1e-6 * agents**2, "dense_peak_bytes": 16 * agents**2} if agents < 50_000 else {})
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    sizes = [1_000, 10_000, 100_000]
+    rows = [row(agents) for agents in sizes]
+    return {
+        "benchmark": "scale",
+        "machine": {"device": "A Machine"},
+        "precision": "fp32",
+        "rows": rows,
+        "growth": {part: growth(sizes, [one[f"{part}_ms"] for one in rows]) for part in ("step", "forward")},
+        "against_dense": [{"agents": 10_000, "ratio": 5.0}],
+        "training": {"agents": 1_000, "ratio": 3.25},
+    }
+
+
+def pixels(path: Path, colour: str) -> int:
+    image = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    return int((np.abs(image - np.rint(np.array(to_rgb(colour)) * 255)).max(axis=2) <= 3).sum())
+
+
+def test_the_plot_draws_what_was_measured(result: dict[str, Any], tmp_path: Path) -> None:
+    path = scale_plot(result, tmp_path / "scale.png")
+    assert all(pixels(path, colour) > 500 for colour in (STEP, FORWARD, DENSE))
+    bare = copy.deepcopy(result)
+    for one in bare["rows"]:
+        one.pop("dense_ms", None)
+        one.pop("dense_peak_bytes", None)
+    assert pixels(scale_plot(bare, tmp_path / "bare.png"), DENSE) == 0
+
+
+def test_the_plot_takes_one_size_and_no_memory(result: dict[str, Any], tmp_path: Path) -> None:
+    result["rows"] = [result["rows"][-1] | {"peak_bytes": 0}]
+    result["growth"] = {"step": None, "forward": None}
+    assert scale_plot(result, tmp_path / "one.png").stat().st_size > 10_000
+    with pytest.raises(MastError, match="at least one size"):
+        scale_plot(result | {"rows": []}, tmp_path / "none.png")
+
+
+def test_rows_of_text(result: dict[str, Any]) -> None:
+    first, _, last = table_rows(result)
+    assert first["robots"] == "1,000" and first["step"] == "3.00 ms" and first["dense forward"] == "1.00 ms"
+    assert last["dense forward"] == "-" and last["memory"] == "1.20 GB" and list(first) == list(last)
+    shown = bench_table(result)
+    assert shown.row_count == 3 and "observe" in first
+    assert [column.header for column in shown.columns] == [name for name in first if name not in row(1)["parts_ms"]]
+    alone = {"environments": 4, "agents": 5, "step_ms": 2.0, "parts_ms": {"relay": 0.5}, "peak_bytes": 0}
+    alone |= {"central_ms": 1.0, "ratio": 2.0}
+    (text,) = table_rows({"rows": [alone]})
+    assert list(text) == ["robots", "step", "relay", "central", "ratio", "memory"] and text["robots"] == "4 x 5"
+    assert row_line(alone) == "4 x 5 robots: 2.00 ms a step"
+
+
+def test_conclusions_are_sentences(result: dict[str, Any]) -> None:
+    told = conclusions(result)
+    assert told[0] == (
+        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fitted exponent 1.00)"
+    )
+    assert told[2:] == [
+        "10,000 robots: a forward pass is 5.0x faster than the dense one",
+        "1,000 robots: a training step is 3.2x faster than dense",
+    ]
+    assert (
+        conclusions(result | {"growth": {"step": None, "forward": None}, "against_dense": [], "training": None}) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [(0.0123, "12 µs"), (1.234, "1.23 ms"), (12.34, "12.3 ms"), (123.4, "123 ms"), (5432, "5.43 s")]
+)
+def test_durations(given: float, text: str) -> None:
+    assert duration(given) == text
+
+
+def test_sizes_in_few_letters() -> None:
+    assert [short(n) for n in (300, 3_000, 12_500, 1_000_000)] == ["300", "3k", "12.5k", "1M"]
+    assert (memory(2.5e6), memory(1.7e10)) == ("2.50 MB", "17.0 GB")
