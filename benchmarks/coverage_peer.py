@@ -1,7 +1,8 @@
 """The other side of benchmarks.coverage: times coverage-control 1.3.1 (GPL-3.0) in a process of its own.
 
 Run by that environment's Python: coverage_peer.py STARTS.npz. Reads names of tasks from standard input, a line each,
-and answers each with the median seconds of a few runs (or, for `memory`, with the bytes that an environment added).
+and answers each with the median seconds of a few runs. `memory` is answered with the bytes that an environment added,
+`value` with the cost itself; `walk` lets a control period pass.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ class Tasks:
     def clairvoyant(self) -> None:
         self.clairvoyant_controller.ComputeActions()
 
+    def walk(self) -> float:
+        """One control period under the clairvoyant."""
+        self.clairvoyant()
+        self.system.StepActions(self.clairvoyant_controller.GetActions())
+        return 0.0
+
     def d_cvt(self) -> None:
         self.decentralized_controller.ComputeActions()
 
@@ -89,6 +96,8 @@ def main() -> None:
             answer: float = tasks.added
         elif name == "value":
             answer = tasks.cost()
+        elif name == "walk":
+            answer = tasks.walk()
         else:
             answer = seconds(getattr(tasks, name))
         print(repr(float(answer)), flush=True)
