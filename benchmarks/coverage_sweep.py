@@ -142,7 +142,7 @@ def run_driver(name: str, cell: str, world: CoverageConfig, config: SweepConfig)
         "delay": delay,
         "weights": weights(driver),
         **{key: summary[key] for key in ("version", "device")},
-        "precision": config.precision if summary["device"].startswith("NVIDIA") else "fp32",
+        "precision": "fp32" if summary["device"].endswith("CPU") else config.precision,
         "seconds": None if resumed else round(time.monotonic() - began, 1),
         **{metric: [round(value, DIGITS) for value in values] for metric, values in ends.items()},
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from make_coverage import CITIES, GRID, POLICIES, SIDES, cell, cell_name, city_world, gains, mean
+from make_coverage import CITIES, GRID, SIDES, cell, cell_name, city_world, gains, mean
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEARNED = "coverage/mast-m" in zoo_names()
-COLOURS = {name: policy_colour(number) for number, name in enumerate(POLICIES)}
-NAMES = {"clairvoyant": "Clairvoyant", "c-cvt": "C-CVT", "d-cvt": "D-CVT", "lpac-k3": "LPAC-K3", "mast-m": "MAST-M"}
+NAMES = {"clairvoyant": "Clairvoyant", "mast-m": "MAST-M", "lpac-k3": "LPAC-K3", "c-cvt": "C-CVT", "d-cvt": "D-CVT"}
+COLOURS = {name: policy_colour(number) for number, name in enumerate(NAMES)}
 
 
 def draw(folder: Path) -> None:
@@ -139,7 +139,7 @@ def _heat_map(axes: Axes, values: dict[tuple[int, int], float]) -> None:
     axes.imshow(grid, origin="lower", cmap="RdBu", vmin=-60, vmax=60)
     for (row, column), value in np.ndenumerate(grid):
         if np.isfinite(value):
-            ink = "white" if abs(value) > 40 else INK
+            ink = "white" if abs(value) > 34 else INK
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=ink, fontsize=9)
     trained = GRID.index(32)
     axes.add_patch(Rectangle((trained - 0.5, trained - 0.5), 1, 1, fill=False, edgecolor=INK, linewidth=1.8))
