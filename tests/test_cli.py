@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mast_swarm.cli import main
+from mast_swarm.cli import _option, main
 from mast_swarm.model import policy as policy_module
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
@@ -359,3 +359,10 @@ def test_a_team_too_large_for_memory_is_refused_at_once(extra, told, tmp_path, c
         main(["evaluate", "navigation", "--policy", "mast-m", "--agents", agents, "--episodes", "1", *extra, *out])
     assert stopped.value.code == 2 and told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_options_are_found_before_they_are_parsed():
+    assert _option([], "--task") is None
+    assert _option(["--seed", "1", "--task", "coverage"], "--task") == "coverage"
+    assert _option(["--task=coverage"], "--task") == "coverage"
+    assert _option(["--task"], "--task") is None

@@ -226,9 +226,9 @@ def train_verb(args: list[str]) -> None:
 
 def _option(args: list[str], name: str) -> str | None:
     """The value given for an option, as `--name value` or `--name=value`; None without one."""
-    for given, following in zip(args, [*args[1:], None], strict=True):
+    for number, given in enumerate(args):
         if given == name:
-            return following
+            return args[number + 1] if number + 1 < len(args) else None
         if given.startswith(f"{name}="):
             return given.removeprefix(f"{name}=")
     return None
