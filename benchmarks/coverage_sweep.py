@@ -8,7 +8,9 @@ intervals and paired differences are computed from them. So a policy can be adde
 machine. What a file has is not run again, unless the weights of a shipped policy have changed since. A run that was
 stopped goes on where it was; shards (--shard 1/4, 2/4, ...) share the cells of one folder among processes or machines.
 
-{measured}
+On two CPU cores a controller takes about two minutes a cell at N = 32 and 1024 m, so the three of them some six hours
+for the grid: on a CPU run --only sides or cities, the whole on a GPU (--device cuda). `seconds` in a file says what
+each policy took there.
 """
 
 from __future__ import annotations

@@ -180,3 +180,10 @@ def test_cities(name: str, middle: tuple[float, float], tmp_path: Path) -> None:
     assert {row["scenario"] for row in summary["rows"]} == {world.density}
     assert json.loads((folder / "config.json").read_text())["window"] == list(middle)
     assert evaluate("coverage", replace(config, resume=True)) == (folder, summary)
+
+
+def test_lpac_is_told_how_wide_the_world_is() -> None:
+    policy = policy_module.LPAC()
+    assert policy.side == 1024.0
+    make_actor(policy, Coverage(CoverageConfig(side=512.0, agents=2)))
+    assert policy.side == 512.0

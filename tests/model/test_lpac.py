@@ -170,6 +170,9 @@ def test_positions_count_in_units_of_the_world_and_commands_in_units_of_one_devi
     twice = make(replace(SMALL, position_scale=2048.0, action_scale=0.25))
     assert torch.allclose(act(twice, seen, positions=2 * seen.positions), 0.25 * act(policy, seen), atol=1e-12)
     assert not torch.allclose(act(policy, seen, positions=2 * seen.positions), act(policy, seen), atol=1e-6)
+    expected = act(policy, seen)
+    policy.enter(2048.0)  # a world twice as wide
+    assert torch.allclose(act(policy, seen, positions=2 * seen.positions), expected, atol=1e-12)
 
 
 def test_environments_of_a_batch_do_not_mix() -> None:

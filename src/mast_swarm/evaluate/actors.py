@@ -120,6 +120,7 @@ def make_actor(
             f"{list(config.observation_shape)}: set the world to what the policy was trained with"
         )
     policy = policy.to(world.device)
+    policy.enter(config.side)
     if channel is not None:
         return Decentral(policy, channel, config.dt)
     return Central(policy, config.dt, directed=getattr(config, "directed", False))

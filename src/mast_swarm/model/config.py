@@ -186,7 +186,7 @@ class LPACConfig(ModelConfig):
     message_dim: int = 32
     """Floats that perception gives each robot."""
     position_scale: float = 1024.0
-    """Metres that become 1 in the position that stands beside them: the side of the world."""
+    """Metres that become 1 where the policy is not told how wide the world is: the width of the training world."""
     action_scale: float = 1.0
     """What the network's output is multiplied by: one standard deviation of the expert's commands (units of u_max)."""
     observation_dim: int | tuple[int, int, int] = (4, 32, 32)

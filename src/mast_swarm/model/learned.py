@@ -74,6 +74,9 @@ class Learned(nn.Module):
         """The message of every robot: features [B, N, ...] -> [B, N, d_msg]."""
         return self.perception(features).to(self.dtype)
 
+    def enter(self, side: float) -> None:
+        """Told how wide the world is, in metres, before it decides in it; most policies need not know."""
+
     def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
         """Commands [B, N, 2] in units of u_max from predictions [B, N, 2 or 3].
 

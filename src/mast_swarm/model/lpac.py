@@ -63,6 +63,7 @@ class LPAC(Learned):
     def __init__(self, config: LPACConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config = LPACConfig() if config is None else config
+        self.side = config.position_scale
         width, hidden = config.width, config.head_width
         with torch.random.fork_rng(devices=[]):  # leaves the global random state as it was
             torch.manual_seed(seed)
@@ -101,7 +102,11 @@ class LPAC(Learned):
         """What the first layer takes: [B, N, d_msg + 2], the message and the position scaled to the world."""
         check_message(message, positions, self.config.message_width)
         check_finite(positions=positions, messages=message)
-        return torch.cat((message, (positions / self.config.position_scale).to(message.dtype)), dim=-1)
+        return torch.cat((message, (positions / self.side).to(message.dtype)), dim=-1)
+
+    def enter(self, side: float) -> None:
+        """Positions are scaled to the world, however wide."""
+        self.side = side
 
     def act(self, x: Tensor) -> Tensor:
         """Commands [B, N, 2] from what the last layer gives, [B, N, width]."""

@@ -46,6 +46,7 @@ class Team:
     def __init__(self, config: TrainConfig, policy: Learned, device: torch.device, count: int) -> None:
         self.config, self.policy, self.device, self.count = config, policy, device, count
         self.world = world_of(config, device)
+        policy.enter(config.world.side)
         state, seen = example(config)
 
         def blank(like: Tensor) -> Tensor:
