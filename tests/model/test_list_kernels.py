@@ -31,7 +31,8 @@ def test_rows_are_turned_and_attend(rows: int, heads: int, width: int) -> None:
     listed = torch.randint(0, rows, (int(count.sum()),), generator=rng)
     given = lists.Lists(listed, count.cumsum(0) - count, count)
     expected = lists.attend_lists(q, asks, kv, given, heads)
-    found, _ = kernels.attend_lists(q.cuda(), asks.cuda(), kv.cuda(), *(t.cuda() for t in vars(given).values()), heads)
+    there = (t.cuda() for t in (q, asks, kv, given.rows, given.start, given.count))
+    found, _ = kernels.attend_lists(*there, heads)
     assert torch.allclose(found.cpu(), expected, atol=1e-5)
 
     table = torch.randint(0, rows, (3, 7), generator=rng)
@@ -45,18 +46,20 @@ def test_rows_are_turned_and_attend(rows: int, heads: int, width: int) -> None:
 
 @pytest.mark.parametrize("width", [256, 48])
 @pytest.mark.parametrize("asked", [True, False])
-def test_sums_are_normed(width: int, asked: bool) -> None:
+@pytest.mark.parametrize("added", [True, False])
+def test_sums_are_normed(width: int, asked: bool, added: bool) -> None:
     from mast_swarm.model import list_kernels as kernels
 
     rng = torch.Generator().manual_seed(width)
-    x, y = torch.randn(9, width, generator=rng), torch.randn(9, width, generator=rng)
+    x = torch.randn(9, width, generator=rng)
+    y = torch.randn(9, width, generator=rng) if added else None
     asks = torch.randint(0, 9, (9,), generator=rng) if asked else None
     norm = nn.LayerNorm(width)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     norm.requires_grad_(False)
     expected = lists.add_normed(x, asks, y, norm)
-    there = None if asks is None else asks.cuda()
-    found = kernels.add_normed(x.cuda(), there, y.cuda(), norm.weight.cuda(), norm.bias.cuda(), norm.eps)
+    asks, y = (None if given is None else given.cuda() for given in (asks, y))
+    found = kernels.add_normed(x.cuda(), asks, y, norm.weight.cuda(), norm.bias.cuda(), norm.eps)
     for a, b in zip(expected, found, strict=True):
         assert torch.allclose(a, b.cpu(), atol=1e-5)

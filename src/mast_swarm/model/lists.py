@@ -119,14 +119,15 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
         x.copy_(rotate(x.unflatten(-1, (heads, -1)), table).flatten(-2))
 
 
-def add_normed(x: Tensor, asks: Tensor | None, y: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """x[asks] + y and its layer norm, [n, d] each: x [m, d], asks [n] (None: all of x), y [n, d].
+def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    """x[asks] + y and its layer norm, [n, d] each: x [m, d], asks [n] (None: all of x), y [n, d] (None: nothing).
 
-    On a GPU under autocast the norm is given in y's precision, which is what the next product takes.
+    On a GPU under autocast the norm is given in half precision, which is what the next product takes.
     """
     if kernels is not None and x.is_cuda and x.dtype == torch.float32:
         return kernels.add_normed(x, asks, y, norm.weight, norm.bias, norm.eps)
-    total = (x if asks is None else x[asks]) + y
+    total = x if asks is None else x[asks]
+    total = total if y is None else total + y
     return total, norm(total)
 
 

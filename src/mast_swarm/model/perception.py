@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mast_swarm.errors import MastError, unknown
@@ -90,5 +92,9 @@ class CNNPerception(nn.Module):
         if features.ndim != 5 or tuple(features.shape[2:]) != self.shape:
             expected = ", ".join(map(str, self.shape))
             raise MastError(f"features have shape {tuple(features.shape)}: expected [B, N, {expected}]")
-        maps = self.convolutions(features.flatten(0, 1))  # [B N, 32, H', W']
-        return self.linear(maps.flatten(1)).unflatten(0, features.shape[:2])  # [B, N, d_msg]
+        # Channels lie innermost in memory, which is what convolutions are fast with; the linear layer's weights follow.
+        images = features.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        maps = self.convolutions(images)  # [B N, 32, H', W']
+        weight = self.linear.weight.unflatten(1, maps.shape[1:]).permute(0, 2, 3, 1).flatten(1)
+        messages = F.linear(maps.permute(0, 2, 3, 1).flatten(1), weight, self.linear.bias)
+        return messages.unflatten(0, features.shape[:2])  # [B, N, d_msg]

@@ -28,7 +28,7 @@ from mast_swarm.model.learned import (
 from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.mast import MAST, Mask
 from mast_swarm.model.perception import make_perception
-from mast_swarm.model.windowed import choose, find_window
+from mast_swarm.model.windowed import Window, choose, find_window
 from mast_swarm.space import components, reachable
 
 ZOO = Path(__file__).parent.parent / "zoo"
@@ -89,7 +89,9 @@ class Policy(Learned):
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions.double() - near_origin(positions))
         mask = self._mask(positions, component if config.component_mask else None, rotation is not None)
-        y = self.mast(x, rotation, mask)  # [B, T, d]
+        y = self.mast(x, rotation, mask)  # [B, T, d], or [B T, d] in the order of a window
+        if isinstance(mask, Window):
+            return mask.in_place(self.act(y)).unflatten(0, x.shape[:2])[:, :robots]
         return self.act(y[:, :robots])
 
     def _mask(self, positions: Tensor, component: Tensor | None, turned: bool) -> Mask:

@@ -46,12 +46,16 @@ class Window:
     order: Tensor | None  # [n] int64: the token at each place; None: as they come
     path: str  # lists or kernel
 
+    def in_place(self, found: Tensor) -> Tensor:
+        """What was found for tokens in the window's order, [n, ...], in their own."""
+        return found if self.order is None else torch.zeros_like(found).index_copy(0, self.order, found)
+
 
 def choose(path: str, tokens: int, radius: float | None, device: torch.device, heads: int, head_dim: int) -> str:
     """The path to take for so many tokens an environment: the one asked for if it can be, or (auto) the fastest."""
     if path not in ("auto", *PATHS):
         raise unknown("attention path", path, ("auto", *PATHS))
-    kernel = device.type == "cpu" or (listed.kernels is not None and _power(heads) and _power(head_dim))
+    kernel = device.type == "cpu" or (_kernels(device) and _power(heads) and _power(head_dim))
     able = ["dense"] + (["lists"] + ["kernel"] * kernel if radius is not None else [])
     if path == "auto":
         small = radius is None or tokens <= DENSE.get(device.type, 0)
@@ -60,6 +64,10 @@ def choose(path: str, tokens: int, radius: float | None, device: torch.device, h
         why = "without a window" if radius is None else f"on this {device.type} device with heads of {head_dim}"
         raise MastError(f"attention path '{path}' cannot run {why}: use {' or '.join(able)}")
     return path
+
+
+def _kernels(device: torch.device) -> bool:
+    return device.type == "cuda" and listed.kernels is not None
 
 
 def _power(number: int) -> bool:
@@ -175,21 +183,17 @@ class _Attention(torch.autograd.Function):
 
 
 def run(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> Tensor:
-    """What `mast` makes of tokens x [B, T, d], with rotation tables [B, T, d_a/2]."""
+    """What `mast` makes of tokens x [B, T, d], with rotation tables [B, T, d_a/2]: [n, d] in the window's order."""
     flat = x.flatten(0, 1)
     tables = None if rotation is None else (rotation[0].flatten(0, 1), rotation[1].flatten(0, 1))
+    if window.path == "kernel" and not torch.is_grad_enabled():
+        return _infer(mast, flat, tables, window)
     if window.order is not None:
         flat = flat[window.order]
         tables = None if tables is None else (tables[0][window.order], tables[1][window.order])
-    if window.path == "kernel" and not torch.is_grad_enabled():
-        flat = _infer(mast, flat, tables, window)
-    else:
-        for block in mast.blocks:
-            flat = block(flat, tables, window)
-        flat = mast.norm(flat)
-    if window.order is not None:
-        flat = torch.zeros_like(flat).index_copy(0, window.order, flat)
-    return flat.view(x.shape)
+    for block in mast.blocks:
+        flat = block(flat, tables, window)
+    return mast.norm(flat)
 
 
 def _infer(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> Tensor:
@@ -199,15 +203,16 @@ def _infer(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> 
     norms = [*(block.norm1 for block in blocks[1:]), mast.norm]  # each follows on a block
     n, lists = len(x), window.lists
     every = torch.arange(n, device=x.device)
+    token = every if window.order is None else window.order
     size = _CPU_ROWS if x.device.type == "cpu" else n
     parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
-    h = blocks[0].norm1(x)
+    x, h = add_normed(x, window.order, None, blocks[0].norm1)
     if len(parts) > 1:
         x, h = x.clone(), h.contiguous()  # written to below
         q, kv = torch.empty_like(h), h.new_empty(n, 2 * h.shape[1])
     for block, norm in zip(blocks, norms, strict=True):
         for part in parts:
-            found = project(block, h[part], size, rotation, every[part])
+            found = project(block, h[part], size, rotation, token[part])
             if len(parts) == 1:
                 q, kv = found
             else:

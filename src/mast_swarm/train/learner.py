@@ -123,7 +123,7 @@ class Learner:
         if self.average is not None:
             found |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
         for name, parameter in self.policy.named_parameters():
-            for key, value in self.optimiser.state[parameter].items():
+            for key, value in self.optimiser.state.get(parameter, {}).items():  # nothing before the first update
                 found[f"optimiser.{name}.{key}"] = value
         return found
 
