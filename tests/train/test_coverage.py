@@ -160,8 +160,30 @@ def test_the_loss_is_in_units_of_the_action_scale(small_lpac: TrainConfig) -> No
     assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0] > 0
 
 
+def test_errors_may_be_weighted_by_the_mass_of_a_cell(small_coverage: TrainConfig) -> None:
+    config = replace(small_coverage, weighted=True)
+    made = collector(config)
+    made.begin(0)
+    made.look()
+    made.label()
+    mass = made.team.state.moments[..., 0].clone()
+    made.move()
+    weight = made.replay.fields["weight"][: config.environments]
+    torch.testing.assert_close(weight.mean(-1), torch.ones(config.environments))
+    torch.testing.assert_close(weight.double() * 1.05 - 0.05, mass / mass.mean(-1, keepdim=True), rtol=1e-5, atol=1e-6)
+    learner = Learner(config, made.replay, CPU)
+    batch = {name: field[:3].clone() for name, field in made.replay.fields.items()}
+    batch["weight"][:] = 0.0
+    assert float(learner.batch_loss(batch).detach()) == 0.0
+    batch["weight"][:, 1] = 1.0
+    loss = float(learner.batch_loss(batch).detach())
+    batch["target"][:, [i for i in range(config.world.agents) if i != 1]] += 5.0  # of those that do not count
+    assert float(learner.batch_loss(batch).detach()) == loss > 0
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "both": {},
+    "weighted": {"weighted": True},
     "first rollouts": {"collect": 2, "expert_share": 1.0, "carry": 0.0, "updates": 2},
     "first rollouts, some by the policy": {"collect": 2, "carry": 0.0},
 }

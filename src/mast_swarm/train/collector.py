@@ -23,7 +23,7 @@ from mast_swarm.train.team import Team, example, start_seeds, world_of
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """What one sample of the replay holds: what the policy was given, packed, and the expert's command."""
+    """What one sample of the replay holds: what the policy was given, packed, the expert's command and its weight."""
     _, seen = example(config)
     number = torch.int16 if config.world.agents < 2**15 else torch.int32  # of a robot
     packed = seen | {"features": world_of(config).pack(seen["features"])}
@@ -31,6 +31,8 @@ def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch
         name: (tuple(value.shape[1:]), number if value.dtype == torch.int64 else value.dtype)
         for name, value in packed.items()
     }
+    if config.weighted:
+        found["weight"] = ((config.world.agents,), torch.float32)
     return found | {"target": ((config.world.agents, config.policy.outputs), torch.float32)}
 
 
@@ -152,8 +154,10 @@ class Collector:
             self.told[name].copy_(value, non_blocking=True)
 
     def _keep_and_advance(self) -> None:
-        packed = {"features": self.team.world.pack(self.team.seen["features"])}
-        self.replay.push(self.team.seen | packed | {"target": self.target})
+        made = {"features": self.team.world.pack(self.team.seen["features"]), "target": self.target}
+        if self.config.weighted:
+            made["weight"] = self.team.world.weights(self.team.state)
+        self.replay.push(self.team.seen | made)
         self._advance()
 
     def _advance(self) -> None:

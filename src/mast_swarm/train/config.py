@@ -50,6 +50,8 @@ class TrainConfig:
     """Probability that the expert drives an environment in an epoch; the policy drives the others."""
     target_limit: float = 1.0
     """Longest target, in units of u_max. Above 1 targets tell how far goals are too; the world limits commands to 1."""
+    weighted: bool = False
+    """Weigh each robot's error by how much rests on it: in coverage by the mass of its cell."""
     replay: int = 20_000
     """Samples kept (one sample: one environment at one instant)."""
     batch: int = 128
@@ -88,6 +90,8 @@ class TrainConfig:
             raise MastError(f"--collect is {self.collect}: give a number of epochs from 0 to below --epochs")
         if not 1 <= self.target_limit < math.inf:
             raise MastError(f"--target-limit is {self.target_limit}: give a number from 1, the limit of commands")
+        if self.weighted and not self.world.weighs:
+            raise MastError(f"--weighted: in {self.world.task} every robot counts alike; leave it out")
         for name in ("carry", "expert_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a share from 0 to 1")

@@ -71,7 +71,7 @@ class Learner:
     def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Mean squared error to the expert's command, in units of the policy's action scale (and to its speed, for
         exploration), of samples as the replay keeps them."""
-        given = {name: value for name, value in batch.items() if name != "target"}
+        given = {name: value for name, value in batch.items() if name not in ("target", "weight")}
         given["features"] = self.world.unpack(given["features"], given["positions"])
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
@@ -79,7 +79,7 @@ class Learner:
             prediction = self.network(**given)
             self.network.eval()
         scale = self.config.policy.action_scale
-        return imitation_loss(prediction / scale, batch["target"] / scale)
+        return imitation_loss(prediction / scale, batch["target"] / scale, batch.get("weight"))
 
     def _update(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
@@ -149,9 +149,14 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def imitation_loss(prediction: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error of the command, and of the speed where it is predicted: [B, N, 2 or 3] each -> scalar."""
+def imitation_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean squared error of the command, and of the speed where it is predicted: [B, N, 2 or 3] each -> scalar.
+
+    weight [B, N]: of each robot's error; None: all count alike.
+    """
     error = (prediction.float() - target).square()
+    if weight is not None:
+        error = error * weight[..., None]
     loss = error[..., :2].mean()
     return loss if target.shape[-1] == 2 else loss + error[..., 2].mean()
 

@@ -68,27 +68,29 @@ _COVERAGE_PAPER = replace(
     validation_steps=600,
     validate_every=20,
 )
-# On-policy, so that what the policy does wrong is in what it learns from; and targets that tell how far the centroids
-# are. The mean of commands that are all cut to length 1 is short wherever the expert cannot be guessed, and robots that
-# follow it are slow.
+# On-policy, so that what the policy does wrong is in what it learns from; targets that tell how far the centroids are;
+# errors weighted by mass. The mean of commands that are all cut to length 1 is short wherever the expert cannot be
+# guessed, and robots that follow it are slow. The weighted mean of the centroids that may be is where a robot serves
+# its cell best; the plain mean counts a nearly empty cell, whose centroid may be anywhere, as much as a full one.
 _COVERAGE_BEST = replace(
     _COVERAGE_PAPER,
     policy=replace(COVERAGE, action_scale=25.0),
-    epochs=64,
-    environments=64,
+    epochs=60,
+    environments=32,
     steps=600,
     collect=0,
     expert_share=0.25,
-    target_limit=100.0,
-    replay=300_000,
-    batch=128,
-    lr=4e-4,
+    target_limit=200.0,
+    weighted=True,
+    replay=400_000,
+    batch=64,
+    lr=3e-4,
     schedule="cosine",
     weight_decay=1e-4,
     clip=1.0,
     ema=0.9995,
     validation=64,
-    validate_every=8,
+    validate_every=10,
 )
 # A quarter of the world, for two CPU cores and two minutes.
 _COVERAGE_TINY = replace(

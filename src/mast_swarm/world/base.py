@@ -52,6 +52,9 @@ class World(Protocol):
     def metrics(self, state: Any) -> Mapping[str, Tensor]:
         """Named numbers of the state, each [B]."""
 
+    def weights(self, state: Any) -> Tensor:
+        """How much of the task rests on each robot where it is now, [B, N], 1 on average."""
+
     def pack(self, features: Tensor) -> Tensor:
         """Features [B, N, ...] as training keeps very many of them: small, without what positions tell anyway."""
 

@@ -37,6 +37,7 @@ class NavigationConfig:
     headline: ClassVar[str] = "success_rate"  # the metric that says how well a policy does
     curve: ClassVar[str] = "success_rate"  # the metric that is drawn over time
     lower_is_better: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False  # whether more rests on some robots than on others, see `World.weights`
     stated: ClassVar[tuple[str, ...]] = ("scenario", "agents")  # settings that results state beside every number
     starts_may_fail: ClassVar[bool] = True  # a start state may be impossible for one seed and possible for another
 
@@ -114,6 +115,7 @@ class CoverageConfig:
     headline: ClassVar[str] = "cost_time_average"
     curve: ClassVar[str] = "cost"
     lower_is_better: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     starts_may_fail: ClassVar[bool] = False
 
     agents: int = 32

@@ -22,6 +22,7 @@ from mast_swarm.world.base import Observation, checked_command, limited, task
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.density import densities, normalised, sample
 
+_LEAST = 0.05  # weight of a robot whose cell has no mass, in units of the average
 _RECORDED = 128  # pixels along a side of a recorded map, at most
 
 
@@ -174,6 +175,12 @@ class Coverage:
         beginning. So after 600 of them it is the mean over the instants 0..599; at the start it is the cost itself."""
         average = torch.where(state.step > 0, state.cost_sum / state.step.clamp(min=1), state.cost)
         return {"cost": state.cost, "cost_time_average": average}
+
+    def weights(self, state: CoverageState) -> Tensor:
+        """The mass of each robot's cell: the cost of a place rises with the squared distance to the centroid times
+        that. A robot without any counts a little."""
+        mass = state.moments[..., 0]
+        return (mass / mass.mean(-1, keepdim=True).clamp(min=1e-12) + _LEAST).to(state.positions.dtype) / (1 + _LEAST)
 
     def frame(self, state: CoverageState, observation: CoverageObservation) -> dict[str, Tensor]:
         """Nothing but positions: who hears whom and what was seen when follow from them."""
