@@ -124,7 +124,7 @@ def test_a_mistake_in_the_coverage_world_is_refused_in_one_line(tmp_path: Path, 
 
 def test_the_settings_of_a_run_before_there_was_a_second_task(tmp_path: Path) -> None:
     config = plain(recipe("best"))
-    for name in ("collect", "keep_every", "target_limit", "weighted"):
+    for name in ("collect", "keep_every", "target_limit", "weighted", "mirrored"):
         del config[name]
     for name in ("kind", "action_scale"):
         del config["policy"][name]
@@ -203,6 +203,7 @@ def test_the_settings_of_a_folder_without_a_run(tmp_path: Path) -> None:
         {"target_limit": 0.5},
         {"target_limit": float("inf")},
         {"weighted": True},  # in navigation all count alike
+        {"mirrored": True},
         {"policy": recipe("best", "coverage").policy},
         {"policy": replace(PAPER.policy, observation_dim=10)},
     ],

@@ -183,7 +183,7 @@ def test_errors_may_be_weighted_by_the_mass_of_a_cell(small_coverage: TrainConfi
 
 CHANGES: dict[str, dict[str, Any]] = {
     "both": {},
-    "weighted": {"weighted": True},
+    "weighted and mirrored": {"weighted": True, "mirrored": True},
     "first rollouts": {"collect": 2, "expert_share": 1.0, "carry": 0.0, "updates": 2},
     "first rollouts, some by the policy": {"collect": 2, "carry": 0.0},
 }

@@ -73,3 +73,15 @@ def test_a_restored_replay_goes_on_as_the_first_would_have(pushed: int) -> None:
 def test_a_replay_beyond_all_memory_is_refused() -> None:
     with pytest.raises(MastError, match="lower --replay"):
         Replay({"value": ((10**6,), torch.float32)}, 10**9, CPU)
+
+
+def test_what_a_choice_leaves_is_chance_again() -> None:
+    replay = Replay({"x": ((), torch.float32)}, 5000, torch.device("cpu"))
+    replay.push({"x": torch.arange(5000.0)})
+    uniform = torch.rand(80_000, generator=torch.Generator().manual_seed(0))
+    left = replay.left(uniform)
+    assert float(left.min()) >= 0 and float(left.max()) < 1
+    share = torch.bincount((left * 8).long(), minlength=8) / len(left)
+    assert float((share - 1 / 8).abs().max()) < 0.01
+    chosen = replay.draw(uniform)["x"]
+    assert abs(float(torch.corrcoef(torch.stack((chosen.double(), left)))[0, 1])) < 0.02

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mast_swarm import controllers
 from mast_swarm.errors import MastError
 from mast_swarm.space.maps import unpack
 from mast_swarm.world import _coverage_dense as dense
@@ -266,3 +267,36 @@ def test_bad_start_states():
 def test_bad_settings(fields, message):
     with pytest.raises(MastError, match=message):
         CoverageConfig(**fields)
+
+
+@pytest.mark.parametrize("how", range(8))
+def test_mirror_images_are_what_the_mirrored_world_gives(how: int) -> None:
+    config = CoverageConfig(
+        agents=6, features=5, side=256.0, resolution=2.0, sigma=(10.0, 15.0), dt=1.0, communication_range=96.0,
+        sensor=32.0, local_map=96.0, pixels=12,
+    )  # fmt: skip
+    world, expert = Coverage(config), controllers.make("clairvoyant", task="coverage", dt=1.0, max_speed=500.0)
+    state = world.reset([4])
+
+    def laid(positions: torch.Tensor, density: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for axis in (0, 1):
+            if how >> axis & 1:
+                positions = positions.clone()
+                positions[..., axis] = config.side - positions[..., axis]
+                density = density.flip(-1 - axis)
+        return (positions.flip(-1), density.transpose(-1, -2)) if how & 4 else (positions, density)
+
+    other = world.state(*laid(state.positions, state.density))
+    samples = []
+    for one in (state, other):
+        seen = world.observe(one)
+        target = expert.act(one, seen)
+        samples.append({"features": world.pack(seen.features), "positions": seen.positions, "target": target})
+    turned = world.mirrored(samples[0], torch.tensor([how]))
+    torch.testing.assert_close(turned["positions"], samples[1]["positions"])
+    torch.testing.assert_close(turned["target"], samples[1]["target"], rtol=1e-3, atol=1e-4)
+    assert (turned["features"].int() - samples[1]["features"].int()).abs().max() <= 1
+    expected = world.observe(other).features
+    torch.testing.assert_close(world.unpack(turned["features"], turned["positions"]), expected, rtol=0, atol=1 / 128)
+    if how:
+        assert not torch.equal(turned["features"], samples[0]["features"])

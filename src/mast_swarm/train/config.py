@@ -52,6 +52,8 @@ class TrainConfig:
     """Longest target, in units of u_max. Above 1 targets tell how far goals are too; the world limits commands to 1."""
     weighted: bool = False
     """Weigh each robot's error by how much rests on it: in coverage by the mass of its cell."""
+    mirrored: bool = False
+    """Learn from each sample as it is or, by chance, as one of its seven mirror images and rotations."""
     replay: int = 20_000
     """Samples kept (one sample: one environment at one instant)."""
     batch: int = 128
@@ -90,8 +92,9 @@ class TrainConfig:
             raise MastError(f"--collect is {self.collect}: give a number of epochs from 0 to below --epochs")
         if not 1 <= self.target_limit < math.inf:
             raise MastError(f"--target-limit is {self.target_limit}: give a number from 1, the limit of commands")
-        if self.weighted and not self.world.weighs:
-            raise MastError(f"--weighted: in {self.world.task} every robot counts alike; leave it out")
+        for name in ("weighted", "mirrored"):
+            if getattr(self, name) and name not in self.world.trains:
+                raise MastError(f"--{name}: {self.world.task} has no means for it; leave it out")
         for name in ("carry", "expert_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a share from 0 to 1")

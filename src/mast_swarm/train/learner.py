@@ -83,7 +83,10 @@ class Learner:
 
     def _update(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.batch_loss(self.replay.draw(self.uniform))
+        batch = self.replay.draw(self.uniform)
+        if self.config.mirrored:
+            batch = self.world.mirrored(batch, (self.replay.left(self.uniform) * 8).long())
+        loss = self.batch_loss(batch)
         loss.backward()
         if self.config.clip is not None:
             nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.clip, foreach=True)

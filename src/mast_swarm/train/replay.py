@@ -51,6 +51,10 @@ class Replay:
         chosen = (uniform * filled).long().clamp(max=filled - 1)
         return {name: field.index_select(0, chosen) for name, field in self.fields.items()}
 
+    def left(self, uniform: Tensor) -> Tensor:
+        """What the choice of samples leaves of the numbers, again in [0, 1): chance for one more, coarser choice."""
+        return (uniform.double() * self.pushed.clamp(max=self.capacity)).frac()
+
     def tensors(self) -> dict[str, Tensor]:
         """What is filled, by name, for a checkpoint."""
         filled = min(int(self.pushed), self.capacity)

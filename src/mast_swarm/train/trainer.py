@@ -301,7 +301,8 @@ class Trainer:
             return iter(torch.rand(shape, generator=generator).to(self.options.device))
         samples, used = self.config.gathered(self.processes), shape[0] // self.config.updates * shape[1]
         passes = [torch.randperm(samples, generator=generator)[:used] for _ in range(self.config.updates)]
-        drawn = (torch.cat(passes).double() + 0.5) / samples
+        inside = 0.05 + 0.9 * torch.rand(shape[0] * shape[1], generator=generator)  # of a sample's share, past rounding
+        drawn = (torch.cat(passes) + inside.double()) / samples
         return iter(drawn.float().view(shape).to(self.options.device))
 
     def _batches(self) -> dict[str, Tensor]:

@@ -53,7 +53,12 @@ class World(Protocol):
         """Named numbers of the state, each [B]."""
 
     def weights(self, state: Any) -> Tensor:
-        """How much of the task rests on each robot where it is now, [B, N], 1 on average."""
+        """How much of the task rests on each robot where it is now, [B, N], 1 on average. Where `config.trains` has
+        weighted."""
+
+    def mirrored(self, sample: dict[str, Tensor], how: Tensor) -> dict[str, Tensor]:
+        """Samples for learning, features packed, as if the world lay otherwise: how [B] int64, 0 to 7, one of the ways
+        in which a square fits on itself, 0 as it is. Where `config.trains` has mirrored."""
 
     def pack(self, features: Tensor) -> Tensor:
         """Features [B, N, ...] as training keeps very many of them: small, without what positions tell anyway."""

@@ -37,7 +37,7 @@ class NavigationConfig:
     headline: ClassVar[str] = "success_rate"  # the metric that says how well a policy does
     curve: ClassVar[str] = "success_rate"  # the metric that is drawn over time
     lower_is_better: ClassVar[bool] = False
-    weighs: ClassVar[bool] = False  # whether more rests on some robots than on others, see `World.weights`
+    trains: ClassVar[tuple[str, ...]] = ()  # the settings of training that the world must have means for, and has
     stated: ClassVar[tuple[str, ...]] = ("scenario", "agents")  # settings that results state beside every number
     starts_may_fail: ClassVar[bool] = True  # a start state may be impossible for one seed and possible for another
 
@@ -115,7 +115,7 @@ class CoverageConfig:
     headline: ClassVar[str] = "cost_time_average"
     curve: ClassVar[str] = "cost"
     lower_is_better: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    trains: ClassVar[tuple[str, ...]] = ("weighted", "mirrored")
     starts_may_fail: ClassVar[bool] = False
 
     agents: int = 32

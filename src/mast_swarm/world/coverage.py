@@ -6,6 +6,7 @@ Symbols: B environments, N robots, S map cells a side, W words of 64 cells, P pi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.density import densities, normalised, sample
 
 _LEAST = 0.05  # weight of a robot whose cell has no mass, in units of the average
+_DRAWERS = 4  # densities that are drawn at a time
 _RECORDED = 128  # pixels along a side of a recorded map, at most
 
 
@@ -78,7 +80,13 @@ class Coverage:
         for seed in seeds:
             if seed < 0:
                 raise MastError(f"seed is {seed}: give a whole number, 0 or more")
-        maps = np.stack([sample(name, self.config, seed) for name, seed in zip(names, seeds, strict=True)])
+        maps = np.empty((len(seeds), self.config.cells, self.config.cells), np.float32)
+
+        def fill(number: int) -> None:
+            maps[number] = sample(names[number], self.config, seeds[number])
+
+        with ThreadPoolExecutor(min(_DRAWERS, max(1, len(seeds)))) as pool:
+            list(pool.map(fill, range(len(seeds))))
         shape = (self.config.agents, 2)
         robots = [np.random.default_rng([seed, 0]).uniform(0, self.config.side, shape) for seed in seeds]
         return self._start(torch.from_numpy(np.stack(robots)).float(), torch.from_numpy(maps))
@@ -225,6 +233,21 @@ class Coverage:
         out[:, :, 0] = known
         cpu.surroundings(corner.numpy(), self._share.numpy(), cells, positions.numpy(), reach, out.numpy())
         return out
+
+    def mirrored(self, sample: dict[str, Tensor], how: Tensor) -> dict[str, Tensor]:
+        """Bits of `how`: mirrored in x, mirrored in y, then x and y exchanged. Samples hold packed features, positions,
+        targets and what does not change."""
+        flips = torch.stack((how & 1, how >> 1 & 1), dim=-1)[:, None]  # [B, 1, 2]
+        swaps = (how >> 2 & 1).bool()[:, None, None]
+        features, target, sign = sample["features"], sample["target"], 1 - 2 * flips
+        for axis in (0, 1):  # maps are indexed [y, x]
+            features = torch.where(flips[..., axis, None, None].bool(), features.flip(-1 - axis), features)
+        features = torch.where(swaps[..., None], features.transpose(-1, -2), features)
+        positions = sample["positions"] * sign + self.config.side * flips
+        way = target[..., :2] * sign
+        positions, way = (torch.where(swaps, vector.flip(-1), vector) for vector in (positions, way))
+        target = torch.cat((way, target[..., 2:]), dim=-1)
+        return sample | {"features": features, "positions": positions, "target": target}
 
     def _corner(self, positions: Tensor, size: int) -> Tensor:
         """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""

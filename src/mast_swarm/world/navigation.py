@@ -127,10 +127,6 @@ class Navigation:
         """goals: [R, M, 2] m."""
         return {"goals": state.goals[: len(track)]}
 
-    def weights(self, state: NavigationState) -> Tensor:
-        """All count alike."""
-        return torch.ones_like(state.positions[..., 0])
-
     def pack(self, features: Tensor) -> Tensor:
         """The features themselves: they are few numbers."""
         return features
