@@ -88,6 +88,10 @@ def train_benchmark() -> str:
     rows = [[text, f"{found['parts_ms'][name]:.2f} ms"] for name, text in names.items()]
     rows.append(["whole step as training runs it", f"{found['whole_step_ms']:.2f} ms"])
     rows.append(["500 epochs of the paper", f"{found['all_epochs_s']:.0f} s"])
+    rows += [
+        [f"of an update on the GPU: {kind}", f"{microseconds / 1e3:.2f} ms"]
+        for kind, microseconds in found.get("update_kernels_us", {}).items()
+    ]
     return table([f"{found['device']}, shapes of the paper", "time"], rows)
 
 

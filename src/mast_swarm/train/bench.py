@@ -15,6 +15,17 @@ from mast_swarm.train.team import Validator
 from mast_swarm.train.trainer import RunOptions, Trainer
 
 
+# Kinds of GPU kernels by what their names contain, the first that fits.
+_KINDS = {
+    "attention": ("_forward_whole", "_backward_whole", "_forward", "_backward_keys", "_backward_queries"),
+    "norms": ("norm",),
+    "activations": ("relu",),
+    "convolutions": ("conv", "fprop", "dgrad", "wgrad"),
+    "products": ("gemm", "nvjet", "cutlass", "splitK"),
+    "optimiser": ("multi_tensor_apply",),
+}
+
+
 def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -> dict[str, Any]:
     """Milliseconds of the parts of a step, each alone, and of whole steps as training runs them."""
     trainer = Trainer(config, RunOptions(Path("."), device))  # writes nothing
@@ -31,6 +42,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
         "push_and_move": collector.move,
     }
     found = {name: _milliseconds(work, device, repeats) for name, work in parts.items()}
+    kernels = _by_kind(_kernels(parts["update"])) if device.type == "cuda" else {}
     epochs = []
     for _ in range(3):
         _wait(device)
@@ -52,6 +64,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     learning = config.epochs - config.collect
     return {
         "parts_ms": found,
+        "update_kernels_us": kernels,
         "whole_step_ms": whole,
         "validation_s": validation,
         "first_epoch_s": warm_up,
@@ -61,6 +74,32 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
         "settings": {"environments": config.environments, "batch": config.batch, "agents": config.world.agents},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
     }
+
+
+def _kernels(work: Callable[[], None], repeats: int = 5) -> dict[str, float]:
+    """Microseconds on the GPU of each kernel that one call runs, by name."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(repeats):
+            work()
+        torch.cuda.synchronize()
+    return {event.key: event.device_time_total / repeats for event in found.key_averages()}
+
+
+def _by_kind(kernels: dict[str, float]) -> dict[str, float]:
+    """The same by kind, the longest first, and what is of none of them last."""
+    sums: dict[str, float] = dict.fromkeys((*_KINDS, "casts, sums and copies"), 0.0)
+    for name, microseconds in kernels.items():
+        kind = next((kind for kind, words in _KINDS.items() if _is_of(name, words)), "casts, sums and copies")
+        sums[kind] += microseconds
+    *known, rest = sums.items()
+    return {kind: time for kind, time in (*sorted(known, key=lambda item: -item[1]), rest) if time}
+
+
+def _is_of(name: str, words: tuple[str, ...]) -> bool:
+    """Whether a kernel is of a kind: our own by their whole names, others by a part of them."""
+    return name in words if words[0].startswith("_") else any(word in name for word in words)
 
 
 def _wait(device: torch.device) -> None:
