@@ -164,6 +164,20 @@ def test_delay_is_that_of_learned_policies(tmp_path: Path, coverage_zoo: Path) -
         prepare("coverage", replace(config, loss=0.5))
 
 
+def test_policies_that_observe_more_and_less_run_side_by_side(tmp_path: Path, coverage_zoo: Path) -> None:
+    """A policy that takes a fifth map is shown it; one that takes four does as it would alone."""
+    four, five = str(coverage_zoo / "coverage" / "mast-m"), tmp_path / "more"
+    policy_module.make(replace(policy_module.config_of(four), observation_dim=(5, 32, 32)), seed=3).save(five)
+    for delay in (None, 0.2):
+        config = small(policy=(str(five), four), delay=delay, episodes=2, steps=3)
+        _, both = evaluate("coverage", replace(config, out=tmp_path / f"both-{delay}"))
+        _, alone = evaluate("coverage", replace(config, policy=(four,), out=tmp_path / f"alone-{delay}"))
+        means = [[row["mean"] for row in run["rows"] if row["policy"] == "mast-m"] for run in (both, alone)]
+        assert means[0] == means[1] != [row["mean"] for row in both["rows"] if row["policy"] == "more"]
+    with pytest.raises(MastError, match=r"shape \[5, 32, 32\] but this world gives \[4, 32, 32\]"):
+        make_actor(str(five), Coverage(WORLD))
+
+
 @pytest.mark.parametrize(("name", "middle"), [("gridport.geojson", (45.0, -30.0)), ("twogrids.json", (-25.0, -15.0))])
 def test_cities(name: str, middle: tuple[float, float], tmp_path: Path) -> None:
     made = runpy.run_path(str(CITIES / "make.py"))

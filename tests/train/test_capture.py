@@ -41,7 +41,7 @@ def step() -> dict[str, Any]:
     resize = (weights, empty(PIXELS, kind=torch.int64), CONFIG.map_cells // PIXELS)
     features = dense.pictures(density, seen, corner, resize, share, positions, CONFIG.communication_range)
     unpacked = dense.with_surroundings(
-        empty(batch, ROBOTS, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
+        empty(batch, ROBOTS, 1, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
     )
     sums = empty(batch, CELLS, CELLS // 8 + 1, 3, kind=torch.float64)
     return {

@@ -80,7 +80,7 @@ def test_a_sample_of_the_paper_recipe_is_small() -> None:
     layout = sample_layout(recipe("paper", "coverage"))
     size = sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
     assert size < 34_000  # 3.4 GB in all; the features as they are would be 52 GB
-    assert layout["features"] == ((32, 32, 32), torch.uint8)
+    assert layout["features"] == ((32, 1, 32, 32), torch.uint8)
 
 
 @pytest.mark.parametrize("kind", ["small_coverage", "small_lpac"])

@@ -90,29 +90,33 @@ def test_half_a_metre_rounds_up():
     resolution=st.sampled_from([1.0, 2.0, 0.5]),
     pixels=st.sampled_from([8, 11, 16]),
     steps=st.integers(0, 15),
+    seen_map=st.booleans(),
 )
-def test_observation_against_plain_maps(seed, resolution, pixels, steps):
-    w = world(resolution=resolution, pixels=pixels, dt=1.0, max_speed=9.0)
+def test_observation_against_plain_maps(seed, resolution, pixels, steps, seen_map):
+    w = world(resolution=resolution, pixels=pixels, dt=1.0, max_speed=9.0, seen_map=seen_map)
     state = wander(w, w.reset([seed]), steps, seed)[-1]
     seen = w.observe(state)
     assert seen.features.shape == (1, 5, *w.config.observation_shape)
     cells, size, reach = w.config.cells, w.config.map_cells, w.config.communication_range
     p = state.positions[0].numpy().astype(float)
     for i in range(5):
-        known = torch.where(unpack(state.seen[0, i], cells), state.density[0], 0.0)
+        looked = unpack(state.seen[0, i], cells).float()
+        known = looked * state.density[0]
         x, y = (math.floor(c / resolution + 0.5) - size // 2 + size for c in p[i])
-        padded = torch.nn.functional.pad(torch.stack([known, torch.zeros_like(known)]), (size,) * 4, value=0.0)
+        padded = torch.nn.functional.pad(torch.stack([known, torch.zeros_like(known), looked]), (size,) * 4, value=0.0)
         padded[1] = torch.nn.functional.pad(torch.zeros_like(known), (size,) * 4, value=1.0)
         crop = padded[None, :, y : y + size, x : x + size]
         expected = torch.nn.functional.interpolate(crop, (pixels, pixels), mode="bilinear", antialias=True)[0]
-        np.testing.assert_allclose(seen.features[0, i, :2], expected, atol=2e-6)
+        np.testing.assert_allclose(seen.features[0, i, :2], expected[:2], atol=2e-6)
+        if seen_map:
+            np.testing.assert_allclose(seen.features[0, i, 4], expected[2], atol=2e-6)
         neighbours = np.zeros((2, pixels, pixels))
         for j in range(5):
             away = (p[j] - p[i]) / reach
             if j != i and np.hypot(*away) < 1:
                 column, row = np.floor((away + 1) / 2 * pixels).astype(int)
                 neighbours[:, row, column] += away
-        np.testing.assert_allclose(seen.features[0, i, 2:], neighbours, atol=1e-5)
+        np.testing.assert_allclose(seen.features[0, i, 2:4], neighbours, atol=1e-5)
     distance = np.linalg.norm(p[:, None] - p[None], axis=-1)
     np.testing.assert_array_equal(seen.graph.adjacency()[0], (distance < reach) & ~np.eye(5, dtype=bool))
     assert torch.equal(seen.positions, state.positions)
@@ -192,9 +196,10 @@ def test_positions_in_double_stay_so():
     assert w.step(state, torch.zeros((1, 1, 2), dtype=torch.float64)).positions.dtype == torch.float64
 
 
-def test_both_ways_to_compute_agree():
+@pytest.mark.parametrize("seen_map", [False, True])
+def test_both_ways_to_compute_agree(seen_map):
     """The torch functions that CUDA uses against the compiled loops."""
-    w = world(dt=1.0, max_speed=9.0)
+    w = world(dt=1.0, max_speed=9.0, seen_map=seen_map)
     states = wander(w, w.reset([8, 9]), 6)
     for before, after in itertools.pairwise(states):
         corner = w._corner(after.positions, w.config.sensor_cells)
@@ -202,13 +207,14 @@ def test_both_ways_to_compute_agree():
         assert torch.equal(seen, after.seen) and torch.equal(union, after.seen_by_any)
         corner = w._corner(after.positions, w.config.map_cells)
         reach = w.config.communication_range
-        maps = dense.pictures(after.density, after.seen, corner, w._resize, w._share, after.positions, reach)
+        given = (after.density, after.seen, corner, w._resize, w._share, after.positions, reach)
+        maps = dense.pictures(*given, seen_map)
         torch.testing.assert_close(maps, w.observe(after).features, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_devices_agree(device):
-    here, there = world(dt=1.0, max_speed=9.0), world(device, dt=1.0, max_speed=9.0)
+    here, there = (world(where, dt=1.0, max_speed=9.0, seen_map=True) for where in ("cpu", device))
     states = wander(here, here.reset([8, 9]), 6), wander(there, there.reset([8, 9]), 6)
     for a, b in zip(*states, strict=True):
         for field in dataclasses.fields(a):
@@ -269,11 +275,12 @@ def test_bad_settings(fields, message):
         CoverageConfig(**fields)
 
 
+@pytest.mark.parametrize("seen_map", [False, True])
 @pytest.mark.parametrize("how", range(8))
-def test_mirror_images_are_what_the_mirrored_world_gives(how: int) -> None:
+def test_mirror_images_are_what_the_mirrored_world_gives(how: int, seen_map: bool) -> None:
     config = CoverageConfig(
         agents=6, features=5, side=256.0, resolution=2.0, sigma=(10.0, 15.0), dt=1.0, communication_range=96.0,
-        sensor=32.0, local_map=96.0, pixels=12,
+        sensor=32.0, local_map=96.0, pixels=12, seen_map=seen_map,
     )  # fmt: skip
     world, expert = Coverage(config), controllers.make("clairvoyant", task="coverage", dt=1.0, max_speed=500.0)
     state = world.reset([4])

@@ -14,23 +14,28 @@ from mast_swarm.world.navigation import Navigation
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 1000), agents=st.integers(1, 12), resolution=st.sampled_from([1.0, 2.0]))
-def test_the_local_maps_and_the_positions_are_enough(seed: int, agents: int, resolution: float) -> None:
+@given(
+    seed=st.integers(0, 1000),
+    agents=st.integers(1, 12),
+    resolution=st.sampled_from([1.0, 2.0]),
+    seen_map=st.booleans(),
+)
+def test_the_local_maps_and_the_positions_are_enough(seed: int, agents: int, resolution: float, seen_map: bool) -> None:
     world = Coverage(
         CoverageConfig(
             agents=agents, features=4, side=128.0, resolution=resolution, sigma=(8.0, 20.0), communication_range=60.0,
-            sensor=32.0, local_map=96.0, pixels=12,
+            sensor=32.0, local_map=96.0, pixels=12, seen_map=seen_map,
         )
     )  # fmt: skip
     state = world.reset([seed, seed + 1])
     for _ in range(3):
         features = world.observe(state).features
         packed = world.pack(features)
-        assert packed.dtype == torch.uint8 and packed.shape == (2, agents, 12, 12)
+        assert packed.dtype == torch.uint8 and packed.shape == (2, agents, 1 + seen_map, 12, 12)
         again = world.unpack(packed, state.positions)
         assert again.shape == features.shape and again.dtype == features.dtype
-        assert torch.equal(again[:, :, 1:], features[:, :, 1:])
-        torch.testing.assert_close(again[:, :, 0], features[:, :, 0], rtol=0, atol=0.5 / 255 + 1e-6)
+        assert torch.equal(again[:, :, 1:4], features[:, :, 1:4])
+        torch.testing.assert_close(again, features, rtol=0, atol=0.5 / 255 + 1e-6)
         assert torch.equal(world.pack(again), packed)
         corner = world._corner(state.positions, world.config.map_cells)
         in_torch = dense.with_surroundings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +17,7 @@ from mast_swarm.comms.lpac import DecentralLPAC
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC
-from mast_swarm.model.policy import Policy, zoo_names
+from mast_swarm.model.policy import Policy, config_of, zoo_names
 from mast_swarm.model.policy import load as load_learned
 from mast_swarm.world.base import Observation, World
 from mast_swarm.world.config import WORLDS
@@ -68,7 +69,7 @@ class Central:
         self.seeds = torch.tensor(seeds)
 
     def act(self, state: Any, observation: Observation) -> Tensor:
-        goals = getattr(state, "goals", None)
+        goals, observation = getattr(state, "goals", None), shown_to(self.policy, observation)
         prediction = self.policy(**self.policy.inputs(observation, directed=self.directed, goals=goals))
         return self.policy.command(
             prediction, observation.landmark, self.seeds.to(prediction.device), state.step * self.dt
@@ -90,7 +91,15 @@ class Decentral:
         self.run.start(seeds)
 
     def act(self, state: Any, observation: Observation) -> Tensor:
-        return self.run.act(observation)
+        return self.run.act(shown_to(self.run.policy, observation))
+
+
+def shown_to(policy: Learned, observation: Observation) -> Observation:
+    """What a policy takes of an observation: the first of the maps that a world shows, where it shows more."""
+    maps = policy.config.observation_shape[0]
+    if observation.features.ndim == 3 or observation.features.shape[2] == maps:
+        return observation
+    return replace(observation, features=observation.features[:, :, :maps])
 
 
 def make_actor(
@@ -114,10 +123,11 @@ def make_actor(
         return Controlled(policy)
     if policy.config.task != world.task:
         raise MastError(f"{name} was trained for {policy.config.task}, not for {world.task}")
-    if policy.config.observation_shape != config.observation_shape:
+    taken, given = policy.config.observation_shape, config.observation_shape
+    if taken != given and not (len(given) == 3 and taken[0] < given[0] and taken[1:] == given[1:]):
         raise MastError(
-            f"{name} takes observations of shape {list(policy.config.observation_shape)} but this world gives "
-            f"{list(config.observation_shape)}: set the world to what the policy was trained with"
+            f"{name} takes observations of shape {list(taken)} but this world gives {list(given)}: set the world to "
+            "what the policy was trained with"
         )
     policy = policy.to(world.device)
     policy.enter(config.side)
@@ -128,11 +138,20 @@ def make_actor(
 
 def load(name: str, task: str = "navigation") -> Learned:
     """A learned policy by the name it is shipped under (of `task`'s own the task may be left out), or from a folder."""
+    return load_learned(_found(name, task))
+
+
+def fitting(world: Any, policies: Sequence[str]) -> Any:
+    """The settings of a world with all observed that the learned ones of these policies take."""
+    learned = [name for name in policies if controllers.find(name, task=world.task) is None]
+    return world.shown_to(config_of(_found(name, world.task)).observation_shape for name in learned)
+
+
+def _found(name: str, task: str) -> str:
+    """The full name or the folder of a learned policy; what is none is an error."""
     shipped = _shipped(name, task)
-    if shipped is not None:
-        return load_learned(shipped)
-    if Path(name).exists():
-        return load_learned(name)
+    if shipped is not None or Path(name).exists():
+        return shipped or name
     if name.split("/")[0] in WORLDS:
         raise unknown("policy", name, zoo_names())
     if "/" in name:

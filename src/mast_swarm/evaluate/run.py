@@ -17,7 +17,7 @@ from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
-from mast_swarm.evaluate.actors import Actor, labels, make_actor, pick_device
+from mast_swarm.evaluate.actors import Actor, fitting, labels, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.recording import recording_name
@@ -42,7 +42,7 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World, dict[str, Actor]]
     """
     if config.world.task != task:
         raise MastError(f"the settings are those of a world for {config.world.task}, not for {task}: give both alike")
-    world = make(task, config.world, pick_device(config.device))
+    world = make(task, fitting(config.world, config.policy), pick_device(config.device))
     channel = None
     if config.delay is not None:
         channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)

@@ -163,6 +163,18 @@ def make(config: ModelConfig, *, seed: int = 0) -> Learned:
 
 def load(name: str | Path) -> Learned:
     """The policy in a folder, or the one of that name in the zoo (such as "navigation/mast-m")."""
+    folder = _folder(name)
+    policy = make(_read_config(folder / CONFIG_FILE))
+    _load_weights(policy, folder / WEIGHTS_FILE)
+    return policy
+
+
+def config_of(name: str | Path) -> ModelConfig:
+    """What `load` would read the weights for."""
+    return _read_config(_folder(name) / CONFIG_FILE)
+
+
+def _folder(name: str | Path) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         if str(name) not in zoo_names():
@@ -172,9 +184,7 @@ def load(name: str | Path) -> Learned:
                 raise MastError(f"no policy folder '{name}', and the zoo of trained policies is empty")
             raise unknown("policy", str(name), zoo_names())
         folder = ZOO / name
-    policy = make(_read_config(folder / CONFIG_FILE))
-    _load_weights(policy, folder / WEIGHTS_FILE)
-    return policy
+    return folder
 
 
 def zoo_names() -> list[str]:

@@ -77,7 +77,7 @@ def _moments(
 
 @triton.jit
 def _shrink(
-    density, seen, corner, weights, first, small, robots, cells, words,
+    density, seen, corner, weights, first, small, robots, cells, words, stride,
     SIZE: tl.constexpr, PIXELS: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """One row of pixels of one robot's map: the rows of cells under it, added up and then resized along x."""
@@ -86,7 +86,7 @@ def _shrink(
     column = tl.arange(0, SIZE)
     x = left + column
     inside = (x >= 0) & (x < cells)
-    density += which // robots * cells * cells
+    density += which // robots * stride
     seen += which * cells * words
     total = tl.zeros([SIZE], tl.float32)
     begin = tl.load(first + pixel)
@@ -123,14 +123,14 @@ def takes(size: int, pixels: int) -> bool:
 def shrink(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, first: Tensor, taps: int) -> Tensor:
     """What each robot has seen of the square from its corner, resized: [B, N, P, P].
 
-    density [B, S, S]; seen [B, N, S, W] bits; corner [B, N, 2] int64; weights [K, P] the filter, of which pixel p takes
-    the `taps` cells from first [P] on.
+    density [B, S, S], each map in one piece; seen [B, N, S, W] bits; corner [B, N, 2] int64; weights [K, P] the filter,
+    of which pixel p takes the `taps` cells from first [P] on.
     """
     batch, robots, cells, words = seen.shape
     size, pixels = weights.shape
     small = torch.empty((batch, robots, pixels, pixels), dtype=torch.float32, device=density.device)
     _shrink[(batch * robots, pixels)](
-        density.contiguous(), seen.contiguous(), corner.contiguous(), weights, first, small, robots, cells, words,
+        density, seen.contiguous(), corner.contiguous(), weights, first, small, robots, cells, words, density.stride(0),
         SIZE=size, PIXELS=pixels, TAPS=taps,
     )  # fmt: skip
     return small

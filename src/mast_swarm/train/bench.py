@@ -14,7 +14,6 @@ from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.team import Validator
 from mast_swarm.train.trainer import RunOptions, Trainer
 
-
 # Kinds of GPU kernels by what their names contain, the first that fits.
 _KINDS = {
     "attention": ("_forward_whole", "_backward_whole", "_forward", "_backward_keys", "_backward_queries"),

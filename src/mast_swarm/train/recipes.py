@@ -75,7 +75,7 @@ _COVERAGE_PAPER = replace(
 _COVERAGE_BEST = replace(
     _COVERAGE_PAPER,
     policy=replace(COVERAGE, action_scale=25.0),
-    epochs=60,
+    epochs=42,
     environments=32,
     steps=600,
     collect=0,
@@ -90,7 +90,7 @@ _COVERAGE_BEST = replace(
     clip=1.0,
     ema=0.9995,
     validation=64,
-    validate_every=10,
+    validate_every=12,
 )
 # A quarter of the world, for two CPU cores and two minutes.
 _COVERAGE_TINY = replace(

@@ -36,23 +36,26 @@ def mark(corner, size, cells, seen, box, marked, union):
 
 @njit(cache=True, nogil=True, parallel=True, fastmath=True)
 def pictures(density, seen, corner, banded, share, positions, reach, out):
-    """out [B, N, 4, P, P]: the maps that every robot observes.
+    """out [B, N, 4 or 5, P, P]: the maps that every robot observes, the fifth what has been seen.
 
     banded: the resize filter twice, (first, taps, start, weights). Cell k of a side adds taps[k, t] times itself to
     pixel first[k] + t; pixel p is the sum of weights[p, u] times cell start[p] + u. share [K + 1, P]: the part of each
     pixel's weight that lies before cell k.
     """
     batch, n, _ = corner.shape
+    ones = np.ones_like(density[0]) if out.shape[2] > 4 else density[0]
     for flat in prange(batch * n):
         b, i = flat // n, flat % n
         picture = out[b, i]
         _shrink(density[b], seen[b, i], corner[b, i], banded, picture[0])
+        if out.shape[2] > 4:
+            _shrink(ones, seen[b, i], corner[b, i], banded, picture[4])
         _surround(corner[b, i], share, density.shape[1], positions[b], i, reach, picture)
 
 
 @njit(cache=True, nogil=True, parallel=True)
 def surroundings(corner, share, cells, positions, reach, out):
-    """All of out [B, N, 4, P, P] but the first map, as in pictures: what follows from where the robots are."""
+    """The second to fourth of the maps in out, as in pictures: what follows from where the robots are."""
     batch, n, _ = corner.shape
     for flat in prange(batch * n):
         b, i = flat // n, flat % n
@@ -96,7 +99,7 @@ def _shrink(density, seen, corner, banded, out):
 def _surround(corner, share, cells, positions, i, reach, picture):
     """The maps of the boundary and of the neighbours of robot i."""
     _boundary(corner, share, cells, picture[1])
-    picture[2:] = 0.0
+    picture[2:4] = 0.0
     _neighbours(positions, i, reach, picture[2], picture[3])
 
 

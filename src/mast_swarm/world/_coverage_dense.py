@@ -24,19 +24,30 @@ Filter = tuple[Tensor, Tensor, int]
 
 
 def pictures(
-    density: Tensor, seen: Tensor, corner: Tensor, resize: Filter, share: Tensor, positions: Tensor, reach: float
+    density: Tensor,
+    seen: Tensor,
+    corner: Tensor,
+    resize: Filter,
+    share: Tensor,
+    positions: Tensor,
+    reach: float,
+    seen_map: bool = False,
 ) -> Tensor:
-    """The four maps that every robot observes, [B, N, 4, P, P]. share: [K + 1, P] running sums of the weights."""
-    known = shrunk(density, seen, corner, *resize)
-    return with_surroundings(known, corner, share, density.shape[1], positions, reach)
+    """The maps that every robot observes, [B, N, 4, P, P], or with the seen map 5. share: [K + 1, P] running sums of
+    the weights."""
+    known = [shrunk(density, seen, corner, *resize)]
+    if seen_map:
+        known.append(shrunk(density.new_ones(density.shape[1:]).expand_as(density), seen, corner, *resize))
+    return with_surroundings(torch.stack(known, 2), corner, share, density.shape[1], positions, reach)
 
 
 def with_surroundings(
     known: Tensor, corner: Tensor, share: Tensor, cells: int, positions: Tensor, reach: float
 ) -> Tensor:
-    """The four maps [B, N, 4, P, P] from the first of them, known [B, N, P, P], and where the robots are."""
-    maps = torch.stack([known, _boundary_map(corner, share, cells)], 2)
-    return torch.cat([maps, _neighbour_maps(positions, reach, known.shape[-1])], 2)
+    """The maps [B, N, 4 or 5, P, P] from those that positions do not tell, known [B, N, 1 or 2, P, P], and where the
+    robots are."""
+    boundary, neighbours = _boundary_map(corner, share, cells), _neighbour_maps(positions, reach, known.shape[-1])
+    return torch.cat([known[:, :, :1], boundary[:, :, None], neighbours, known[:, :, 1:]], 2)
 
 
 def _boundary_map(corner: Tensor, share: Tensor, cells: int) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import tyro
@@ -106,6 +107,10 @@ class NavigationConfig:
         """Of one robot's observation."""
         return (self.observation_dim,)
 
+    def shown_to(self, shapes: Iterable[tuple[int, ...]]) -> NavigationConfig:
+        """The world itself: all policies take the same observations."""
+        return self
+
 
 @dataclass(frozen=True)
 class CoverageConfig:
@@ -148,6 +153,8 @@ class CoverageConfig:
     """Side of the square around itself of which a robot observes what it has seen, m."""
     pixels: int = 32
     """Side of an observed map in pixels."""
+    seen_map: bool = False
+    """Whether a robot observes a fifth map too: where in its local map it has looked."""
 
     def __post_init__(self) -> None:
         for name in ("agents", "features", "pixels"):
@@ -215,8 +222,13 @@ class CoverageConfig:
 
     @property
     def observation_shape(self) -> tuple[int, int, int]:
-        """Density, boundary, and the neighbours' x and y."""
-        return (4, self.pixels, self.pixels)
+        """Density, boundary, the neighbours' x and y, and what has been seen if that is shown."""
+        return (5 if self.seen_map else 4, self.pixels, self.pixels)
+
+    def shown_to(self, shapes: Iterable[tuple[int, ...]]) -> CoverageConfig:
+        """The same world where all is observed that policies with observations of these shapes take."""
+        wanted = any(shape[0] == 5 for shape in shapes)
+        return replace(self, seen_map=True) if wanted else self
 
 
 WORLDS: dict[str, Any] = {config.task: config for config in (NavigationConfig, CoverageConfig)}  # settings by task

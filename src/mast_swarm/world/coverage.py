@@ -23,6 +23,7 @@ from mast_swarm.world.base import Observation, checked_command, limited, task
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.density import densities, normalised, sample
 
+_SEEN = 4  # which of the observed maps shows what has been seen
 _LEAST = 0.05  # weight of a robot whose cell has no mass, in units of the average
 _DRAWERS = 4  # densities that are drawn at a time
 _RECORDED = 128  # pixels along a side of a recorded map, at most
@@ -48,7 +49,7 @@ class CoverageState:
 
 @dataclass(frozen=True)
 class CoverageObservation(Observation):
-    """features: [B, N, 4, P, P]. Adds the scales that a controller needs to read the state's maps."""
+    """features: [B, N, 4 or 5, P, P]. Adds the scales that a controller needs to read the state's maps."""
 
     resolution: float  # m, side of a map cell
     local_map: float  # m, side of the square around each robot that its local map covers
@@ -150,7 +151,8 @@ class Coverage:
         )
 
     def observe(self, state: CoverageState) -> CoverageObservation:
-        """What each robot senses, P x P pixels each: its local map, the world's boundary, its neighbours' x and y."""
+        """What each robot senses, P x P pixels each: its local map, the world's boundary, its neighbours' x and y, and
+        where it has looked if that is shown."""
         return CoverageObservation(
             features=self._pictures(state),
             positions=state.positions,
@@ -218,11 +220,12 @@ class Coverage:
         return torch.from_numpy(seen_at)
 
     def pack(self, features: Tensor) -> Tensor:
-        """Of features [B, N, 4, P, P] the local maps, in 256 steps: [B, N, P, P] uint8. Positions tell the rest."""
-        return (features[:, :, 0] * 255).round().to(torch.uint8)
+        """Of features [B, N, 4 or 5, P, P] the local maps, and what has been seen if that is shown, in 256 steps:
+        [B, N, 1 or 2, P, P] uint8. Positions tell the rest."""
+        return (features[:, :, ::_SEEN] * 255).round().to(torch.uint8)
 
     def unpack(self, packed: Tensor, positions: Tensor) -> Tensor:
-        """The features [B, N, 4, P, P] of `pack`, of robots at positions [B, N, 2] metres."""
+        """The features [B, N, 4 or 5, P, P] of `pack`, of robots at positions [B, N, 2] metres."""
         corner, reach = self._corner(positions, self.config.map_cells), self.config.communication_range
         known, cells = packed / 255, self.config.cells
         if corner.is_cuda:
@@ -230,7 +233,7 @@ class Coverage:
         from mast_swarm.world import _coverage_cpu as cpu
 
         out = torch.empty((*corner.shape[:2], *self.config.observation_shape))
-        out[:, :, 0] = known
+        out[:, :, ::_SEEN] = known
         cpu.surroundings(corner.numpy(), self._share.numpy(), cells, positions.numpy(), reach, out.numpy())
         return out
 
@@ -241,8 +244,8 @@ class Coverage:
         swaps = (how >> 2 & 1).bool()[:, None, None]
         features, target, sign = sample["features"], sample["target"], 1 - 2 * flips
         for axis in (0, 1):  # maps are indexed [y, x]
-            features = torch.where(flips[..., axis, None, None].bool(), features.flip(-1 - axis), features)
-        features = torch.where(swaps[..., None], features.transpose(-1, -2), features)
+            features = torch.where(flips[..., axis, None, None, None].bool(), features.flip(-1 - axis), features)
+        features = torch.where(swaps[..., None, None], features.transpose(-1, -2), features)
         positions = sample["positions"] * sign + self.config.side * flips
         way = target[..., :2] * sign
         positions, way = (torch.where(swaps, vector.flip(-1), vector) for vector in (positions, way))
@@ -272,11 +275,11 @@ class Coverage:
         return {"seen": marked, "box": torch.cat(ends, -1), "seen_by_any": union}
 
     def _pictures(self, state: CoverageState) -> Tensor:
-        """The four maps of every robot, [B, N, 4, P, P] float32."""
+        """The maps of every robot, [B, N, 4 or 5, P, P] float32."""
         corner, reach = self._corner(state.positions, self.config.map_cells), self.config.communication_range
         maps = (state.density, state.seen, corner)
         if corner.is_cuda:
-            return dense.pictures(*maps, self._resize, self._share, state.positions, reach)
+            return dense.pictures(*maps, self._resize, self._share, state.positions, reach, self.config.seen_map)
         from mast_swarm.world import _coverage_cpu as cpu
 
         out = torch.empty((*corner.shape[:2], *self.config.observation_shape))
