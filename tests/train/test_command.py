@@ -44,7 +44,7 @@ def test_a_run_from_the_command_line_is_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     file, out = tmp_path / "kind.toml", tmp_path / "run"
-    file.write_text(f'[policy]\nkind = "{kind}"\nobservation_dim = [4, 12, 12]')
+    file.write_text(f'[policy]\nkind = "{kind}"\nobservation_dim = [5, 12, 12]')
     assert mast("train", "coverage", "--recipe", "tiny", "--config", file, *SETTINGS, "--out", out) == 0
     told = capsys.readouterr().out
     assert "epoch 2/2" in told and "cost" in told and str(out / "best") in told

@@ -72,12 +72,12 @@ def test_toml_replaces_what_it_names_and_nothing_else(tmp_path: Path) -> None:
 def test_toml_arrays_are_ranges_and_shapes(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text(
-        "collect = 2\nkeep_every = 3\n[world]\nsigma = [30, 50.5]\npixels = 16\n[policy]\nobservation_dim = [4, 16, 16]"
+        "collect = 2\nkeep_every = 3\n[world]\nsigma = [30, 50.5]\npixels = 16\n[policy]\nobservation_dim = [5, 16, 16]"
     )
     best = recipe("best", "coverage")
     made = from_toml(file, best)
     assert made.world == replace(best.world, sigma=(30.0, 50.5), pixels=16)
-    assert made.policy == replace(best.policy, observation_dim=(4, 16, 16))
+    assert made.policy == replace(best.policy, observation_dim=(5, 16, 16))
     assert (made.collect, made.keep_every) == (2, 3) and isinstance(made.world.sigma[0], float)
 
 
@@ -85,10 +85,11 @@ def test_toml_may_name_another_kind_of_policy(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[policy]\nkind = "lpac"\nhops = 2')
     best, lpac = recipe("best", "coverage"), recipe("lpac-k3", "coverage")
-    assert from_toml(file, best).policy == LPACConfig(hops=2)
+    assert from_toml(file, best).policy == LPACConfig(hops=2, observation_dim=(5, 32, 32))
     assert from_toml(file, lpac).policy == replace(lpac.policy, hops=2)  # keeps what the recipe says
     file.write_text('[policy]\nkind = "mast"')
-    assert from_toml(file, lpac).policy == recipe("paper", "coverage").policy
+    paper = recipe("paper", "coverage").policy
+    assert from_toml(file, lpac).policy == replace(paper, observation_dim=lpac.policy.observation_dim)
     for text, told in (
         ('kind = "lpack"', "unknown setting 'policy.kind = lpack': did you mean policy.kind = lpac"),
         ("kind = [1]", "unknown setting 'policy.kind = [1]'"),
@@ -111,7 +112,7 @@ def test_toml_may_name_another_kind_of_policy(tmp_path: Path) -> None:
         ("sigma = [60, 40]", "sigma is drawn from 60..40"),
         ("window = [1, 2, 3]", 'world.window is [1, 2, 3]: expected [a number, a number] or "none"'),
         ("observed = 3", "unknown setting 'world.observed'"),
-        ("pixels = 16", "the policy takes 4 x 32 x 32 observed numbers, the world gives 4 x 16 x 16"),
+        ("pixels = 16", "the policy takes 5 x 32 x 32 observed numbers, the world gives 5 x 16 x 16"),
     ],
 )
 def test_a_mistake_in_the_coverage_world_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:

@@ -196,7 +196,7 @@ def changed(base: Any, given: Any, table: str = "") -> Any:
     """`base`, a TrainConfig or a table of one, with the given settings in place of its own.
 
     A setting that is itself a table of settings is given as a dict. A policy whose table gives another `kind` starts
-    from that kind's own settings.
+    from that kind's own settings, but for what it observes.
     """
     if not isinstance(given, Mapping):
         raise MastError(f"{table.rstrip('.') or 'the whole'} is {given!r}: expected a table of settings")
@@ -214,11 +214,11 @@ def changed(base: Any, given: Any, table: str = "") -> Any:
 
 
 def _of_kind(base: Any, kind: Any, table: str) -> Any:
-    """The policy itself, or the one of another kind for its task."""
+    """The policy itself, or the one of another kind for its task that observes the same."""
     found = {k: config for (task, k), config in POLICIES.items() if task == base.task}
     if not isinstance(kind, str) or kind not in found:
         raise unknown("setting", f"{table}kind = {kind}", [f"{table}kind = {name}" for name in found])
-    return base if kind == base.kind else found[kind]
+    return base if kind == base.kind else replace(found[kind], observation_dim=base.observation_dim)
 
 
 def _names(base: Any) -> list[str]:

@@ -68,29 +68,36 @@ _COVERAGE_PAPER = replace(
     validation_steps=600,
     validate_every=20,
 )
-# On-policy, so that what the policy does wrong is in what it learns from; targets that tell how far the centroids are;
-# errors weighted by mass. The mean of commands that are all cut to length 1 is short wherever the expert cannot be
-# guessed, and robots that follow it are slow. The weighted mean of the centroids that may be is where a robot serves
-# its cell best; the plain mean counts a nearly empty cell, whose centroid may be anywhere, as much as a full one.
+# On-policy, so that what the policy does wrong is in what it learns from. A fifth map, so that it can tell what is
+# empty from what it has yet to look at. Targets that tell how far the centroids are: the mean of commands that are all
+# cut to length 1 is short wherever the expert cannot be guessed, and robots that follow it are slow. Errors weighted
+# by mass: the weighted mean of the centroids that may be is where a robot serves its cell best; the plain mean counts
+# a nearly empty cell, whose centroid may be anywhere, as much as a full one. And many worlds, in few and long steps
+# and as mirror images, since the network fits those it has seen far better than others.
 _COVERAGE_BEST = replace(
     _COVERAGE_PAPER,
-    policy=replace(COVERAGE, action_scale=25.0),
-    epochs=42,
-    environments=32,
-    steps=600,
+    world=CoverageConfig(dt=1.0, seen_map=True),
+    policy=replace(COVERAGE, observation_dim=(5, 32, 32), action_scale=5.0),
+    epochs=320,
+    environments=64,
+    steps=120,
     collect=0,
+    keep_every=1,
     expert_share=0.25,
-    target_limit=200.0,
+    target_limit=40.0,
     weighted=True,
+    mirrored=True,
     replay=400_000,
     batch=64,
-    lr=3e-4,
+    updates=2,
+    lr=4e-4,
     schedule="cosine",
     weight_decay=1e-4,
     clip=1.0,
-    ema=0.9995,
+    ema=0.9998,
     validation=64,
-    validate_every=12,
+    validation_steps=120,
+    validate_every=20,
 )
 # A quarter of the world, for two CPU cores and two minutes.
 _COVERAGE_TINY = replace(
@@ -106,6 +113,7 @@ _COVERAGE_TINY = replace(
         sensor=32.0,
         local_map=96.0,
         pixels=12,
+        seen_map=True,
     ),
     policy=replace(
         COVERAGE,
@@ -114,16 +122,16 @@ _COVERAGE_TINY = replace(
         head_dim=32,
         attention_radius=96.0,
         wavelength=256.0,
-        observation_dim=(4, 12, 12),
+        observation_dim=(5, 12, 12),
         action_scale=5.0,
     ),
     epochs=20,
     environments=16,
     steps=60,
-    keep_every=1,
     target_limit=10.0,
     replay=20_000,
     batch=32,
+    updates=1,
     lr=2e-3,
     ema=None,
     validation=32,
@@ -136,7 +144,9 @@ RECIPES: dict[str, dict[str, TrainConfig]] = {
         "paper": _COVERAGE_PAPER,
         "best": _COVERAGE_BEST,
         # The baseline, with the same data and the same care; the weight decay is that of its own paper.
-        "lpac-k3": replace(_COVERAGE_BEST, policy=LPACConfig(action_scale=25.0), weight_decay=1e-3),
+        "lpac-k3": replace(
+            _COVERAGE_BEST, policy=LPACConfig(observation_dim=(5, 32, 32), action_scale=5.0), weight_decay=1e-3
+        ),
         "tiny": _COVERAGE_TINY,
     },
 }
