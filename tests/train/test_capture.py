@@ -21,9 +21,10 @@ from mast_swarm.train.recipes import recipe
 from mast_swarm.train.replay import Replay
 from mast_swarm.world import _coverage_dense as dense
 from mast_swarm.world.config import CoverageConfig
+from mast_swarm.world.coverage import Coverage
 
 META = torch.device("meta")
-CONFIG = CoverageConfig()
+CONFIG = CoverageConfig(seen_map=True)
 ROBOTS, CELLS, PIXELS = CONFIG.agents, CONFIG.cells, CONFIG.pixels
 
 
@@ -39,9 +40,9 @@ def step() -> dict[str, Any]:
     seen, corner = (empty(batch, ROBOTS, *rest, kind=torch.int64) for rest in ((CELLS, CELLS // 64), (2,)))
     weights, share = empty(CONFIG.map_cells, PIXELS), empty(CONFIG.map_cells + 1, PIXELS)
     resize = (weights, empty(PIXELS, kind=torch.int64), CONFIG.map_cells // PIXELS)
-    features = dense.pictures(density, seen, corner, resize, share, positions, CONFIG.communication_range)
+    features = dense.pictures(density, seen, corner, resize, share, positions, CONFIG.communication_range, True)
     unpacked = dense.with_surroundings(
-        empty(batch, ROBOTS, 1, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
+        empty(batch, ROBOTS, 2, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
     )
     sums = empty(batch, CELLS, CELLS // 8 + 1, 3, kind=torch.float64)
     return {
@@ -80,6 +81,10 @@ def test_the_replay_is_filled_and_drawn_from_without_waiting() -> None:
     replay.pushed = empty(kind=torch.int64)
     replay.push({"value": empty(3, 2)})
     assert replay.draw(empty(5))["value"].shape == (5, 2)
+    how = (replay.left(empty(5)) * 8).long()
+    sample = {"features": empty(5, 4, 2, PIXELS, PIXELS, kind=torch.uint8), "positions": empty(5, 4, 2)}
+    turned = Coverage(CONFIG).mirrored({**sample, "target": empty(5, 4, 2), "weight": empty(5, 4)}, how)
+    assert turned["features"].shape == (5, 4, 2, PIXELS, PIXELS) and turned["target"].shape == (5, 4, 2)
 
 
 def test_meta_tensors_tell_of_a_wait(step: dict[str, Any]) -> None:
