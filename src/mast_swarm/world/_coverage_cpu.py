@@ -1,12 +1,41 @@
-"""Coverage kernels for the CPU: marking what has been seen, and the observed pictures.
+"""Coverage kernels for the CPU: densities, marking what has been seen, and the observed pictures.
 
 The parallel loops run over robots or environments, each writes its own rows only.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit, prange
+
+
+@njit(cache=True, nogil=True)
+def add_features(means, sigma, scale, truncation, resolution, total):
+    """Adds features to total [S, S]: circular normal densities of mean [F, 2] and width [F] in metres times their
+    mass [F], each integrated over every cell whose centre is nearer than truncation * sigma."""
+    for f in range(len(means)):
+        reach = truncation * sigma[f]
+        x0, x_share = _shares(means[f, 0], sigma[f], reach, resolution, len(total))
+        y0, y_share = _shares(means[f, 1], sigma[f], reach, resolution, len(total))
+        for j in range(len(y_share)):
+            y = (y0 + j + 0.5) * resolution - means[f, 1]
+            for i in range(len(x_share)):
+                x = (x0 + i + 0.5) * resolution - means[f, 0]
+                if y * y + x * x < reach * reach:
+                    total[y0 + j, x0 + i] += scale[f] * (y_share[j] * x_share[i])
+
+
+@njit(cache=True, nogil=True)
+def _shares(mean, sigma, reach, resolution, cells):
+    """The first cell that a normal density in one dimension reaches, and its mass in that and each following cell."""
+    first = min(max(math.floor((mean - reach) / resolution), 0), cells)
+    last = min(max(math.ceil((mean + reach) / resolution) + 1, 0), cells)
+    below = np.empty(last - first + 1)
+    for k in range(len(below)):
+        below[k] = 0.5 * math.erfc((mean - (first + k) * resolution) / (sigma * math.sqrt(2.0)))
+    return first, np.diff(below)
 
 
 @njit(cache=True, nogil=True, parallel=True)

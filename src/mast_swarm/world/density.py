@@ -12,7 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtr
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.world.config import CoverageConfig
@@ -96,17 +95,10 @@ def gaussian_sum(means: np.ndarray, sigma: np.ndarray, scale: np.ndarray, config
 
     Each is a circular normal density integrated over every cell whose centre is nearer than truncation * sigma.
     """
-    cells, step = config.cells, config.resolution
-    total = np.zeros((cells, cells))
-    for mean, width, mass in zip(means, sigma, scale, strict=True):
-        reach = config.truncation * width
-        first = np.clip(np.floor((mean - reach) / step).astype(int), 0, cells)
-        last = np.clip(np.ceil((mean + reach) / step).astype(int) + 1, 0, cells)
-        spans = [np.arange(a, b + 1) * step - m for a, b, m in zip(first, last, mean, strict=True)]
-        x, y = (span[:-1] + step / 2 for span in spans)
-        fx, fy = (np.diff(ndtr(span / width)) for span in spans)
-        inside = y[:, None] ** 2 + x**2 < reach**2
-        total[first[1] : last[1], first[0] : last[0]] += mass * np.where(inside, fy[:, None] * fx, 0.0)
+    from mast_swarm.world import _coverage_cpu as cpu
+
+    total = np.zeros((config.cells, config.cells))
+    cpu.add_features(means, sigma, scale, config.truncation, config.resolution, total)
     return total
 
 
