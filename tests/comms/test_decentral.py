@@ -185,18 +185,18 @@ def test_an_environment_acts_alike_in_any_batch_and_chunk(monkeypatch: pytest.Mo
 
 
 def test_chunks_cover_every_view_once_and_keep_environments_whole() -> None:
-    environment = torch.tensor([0] * 3 + [1] * 4 + [2] * 12 + [4] * 2)
     for size in (1, 2, 4, 8, 30):
-        parts = list(views.chunks(environment, 10, size * 10, 10**6))
-        assert [i for part in parts for i in range(part.start, part.stop)] == list(range(21))
+        parts = list(views.chunks(5, 4, 10, size * 10, 10**6))
+        assert [i for part in parts for i in range(part.start, part.stop)] == list(range(20))
         assert all(part.stop - part.start <= size for part in parts)
-    assert [p.stop for p in views.chunks(environment, 10, 80, 10**6)] == [7, 15, 21]
+    assert [p.stop for p in views.chunks(5, 4, 10, 90, 10**6)] == [8, 16, 20]
+    assert [p.stop for p in views.chunks(2, 5, 10, 30, 10**6)] == [3, 5, 8, 10]
 
 
 def test_without_delay_the_work_is_that_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, rows = make(), []
     combine = decentral._combine
-    monkeypatch.setattr(decentral, "_combine", lambda *args: rows.append(len(args[4].itself)) or combine(*args))
+    monkeypatch.setattr(decentral, "_combine", lambda *args: rows.append(len(args[5].itself)) or combine(*args))
     run = DecentralPolicy(policy, Channel(delay=0.0), 1.0)
     run.start([1, 2])
     run.act(journey([1, 2], 15, 1)[0])

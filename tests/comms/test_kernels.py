@@ -2,28 +2,81 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
-from mast_swarm.comms import views
+from mast_swarm.comms import Channel, Relay, RelayState, decentral, views
+from mast_swarm.model.lists import attend_lists
+from mast_swarm.space import nearest, neighbour_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
+CASES = [(30, 250.0, 4), (100, 120.0, 3), (5, None, 2), (1, None, 1)]
 
-@pytest.mark.parametrize(("columns", "radius", "layers"), [(30, 250.0, 4), (100, 120.0, 3), (5, None, 2)])
+
+def some_views(columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries of 40 views with gaps [40, columns], their own ones [40] (one has none), and positions of 150 entries."""
+    rng = torch.Generator().manual_seed(columns)
+    positions = torch.rand(150, 2, generator=rng) * 600
+    entry = torch.stack([torch.randperm(150, generator=rng)[:columns] for _ in range(40)])
+    entry[torch.rand(entry.shape, generator=rng) < 0.2] = -1
+    entry[:, 0] = torch.arange(40)
+    own = entry[:, 0].clone()
+    own[7] = -1
+    return entry.cuda(), own.cuda(), positions.cuda()
+
+
+@pytest.mark.parametrize(("columns", "radius", "layers"), CASES)
 def test_windows(columns: int, radius: float | None, layers: int) -> None:
     from mast_swarm.comms import kernels
 
-    rng = torch.Generator().manual_seed(columns)
-    entries, count = 150, 40
-    positions = torch.rand(entries, 2, generator=rng) * 600
-    entry = torch.stack([torch.randperm(entries, generator=rng)[:columns] for _ in range(count)])
-    entry[torch.rand(entry.shape, generator=rng) < 0.2] = -1
-    entry[:, 0] = torch.arange(count)
-    own = entry[:, 0].clone()
-    plain = views.Sight(entry, own, positions, radius, layers)
-    fast = kernels.Sight(entry.cuda(), own.cuda(), positions.cuda(), radius, layers)
-    assert torch.equal(plain.level, fast.level.long().cpu())
+    entry, own, positions = some_views(columns)
+    fast = kernels.Sight(entry, own, positions, radius, layers)
+    assert torch.equal(fast.entry.sort(1).values, entry.sort(1).values)
+    assert torch.equal(fast.level, fast.level.sort(1).values)
+    assert ((fast.level > layers) == (fast.entry < 0)).all()
+    plain = views.Sight(fast.entry, own, positions, radius, layers)  # of the entries in the order that it found
+    assert torch.equal(plain.level, fast.level.clamp_max(layers).long())
     view, column = (plain.level < layers).nonzero(as_tuple=True)
-    for a, b in zip(plain.windows(view, column), fast.windows(view.cuda(), column.cuda()), strict=True):
-        assert torch.equal(a, b.cpu().long())
+    for a, b in zip(plain.windows(view, column), fast.windows(view, column), strict=True):
+        assert torch.equal(a, b.long())
+
+
+@pytest.mark.parametrize(("columns", "radius", "layers"), CASES)
+def test_attention_within_views(columns: int, radius: float | None, layers: int) -> None:
+    from mast_swarm.comms import kernels
+
+    found = views.look(*some_views(columns), radius, layers)
+    heads, width = 2, 64
+    work: Any = None
+    for layer in range(1, layers + 1):
+        work = views.nodes(found, work, 10**9)
+        below = 150 if layer == 1 else found.rows[layer - 1]
+        q, kv = (torch.randn(below, size, device="cuda").bfloat16() for size in (width, 2 * width))
+        assert kernels.takes(found, q, heads)
+        lists = views._lists(found, layer, work.below)
+        expected = attend_lists(q.float(), work.itself, kv.float(), lists, heads)
+        assert torch.allclose(views.attend(q, kv, found, work, heads).float(), expected, atol=0.03)
+
+
+def a_state(delay: float, robots: int) -> RelayState:
+    relay, rng = Relay(Channel(delay, loss=0.2, failure=0.05, seed=1), 1.0), torch.Generator().manual_seed(robots)
+    state = relay.start([1, 2, 3], robots, 4, like=torch.empty(0, device="cuda"))
+    for step in range(9):
+        positions = torch.rand(3, robots, 2, generator=rng).cuda() * 700
+        graph = neighbour_graph(nearest(positions, positions, 3, exclude_self=True)[1])
+        state = relay.exchange(state, graph) if step else state
+        state = relay.sample(state, torch.zeros(3, robots, 4, device="cuda"), positions, graph)
+    return state
+
+
+@pytest.mark.parametrize(("delay", "reach", "robots"), [(1.0, 500.0, 40), (2.5, 300.0, 33), (0.0, None, 7)])
+def test_entries(delay: float, reach: float | None, robots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = a_state(delay, robots)
+    fast = decentral._entries(state, reach)
+    monkeypatch.setattr(decentral, "kernels", None)
+    for a, b in zip(fast, decentral._entries(state, reach), strict=True):
+        assert torch.equal(a, b)

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.relay import Relay, RelayState, slot_of
-from mast_swarm.comms.views import Nodes, chunks, look, near_entries, nodes
+from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
+from mast_swarm.comms.views import Nodes, Views, attend, chunks, kernels, look, nodes
 from mast_swarm.errors import MastError
 from mast_swarm.model import learned
-from mast_swarm.model.lists import add_normed, attend_lists
+from mast_swarm.model.lists import add_normed
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
 from mast_swarm.model.windowed import project
@@ -56,10 +56,11 @@ class DecentralPolicy:
         self.seeds: Sequence[int] = ()
         self.state: RelayState | None = None
         self._graph: Graph | None = None
+        self._seeds: Tensor | None = None  # [B] int64 where the policy runs
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget everything: instant 0 of one environment a seed."""
-        self.seeds, self.state, self._graph = seeds, None, None
+        self.seeds, self.state, self._graph, self._seeds = seeds, None, None, None
 
     @torch.no_grad()
     def act(self, observation: Observed) -> Tensor:
@@ -81,79 +82,83 @@ class DecentralPolicy:
         self._graph = observation.graph
         self.state = self.relay.sample(state, message, observation.positions, observation.graph)
         prediction = decide(self.policy, self.state)
-        seeds = torch.tensor(self.seeds, dtype=torch.int64, device=message.device)
-        time = torch.full_like(seeds, self.state.step) * self.dt
-        command = self.policy.command(prediction, observation.landmark, seeds, time)
+        if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
+            self._seeds = torch.tensor(self.seeds, dtype=torch.int64, device=message.device)
+        time = torch.full_like(self._seeds, self.state.step) * self.dt
+        command = self.policy.command(prediction, observation.landmark, self._seeds, time)
         return command * self.state.alive[..., None]
 
 
 @torch.no_grad()
 def decide(policy: Policy, state: RelayState) -> Tensor:
     """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others."""
-    config, device = policy.config, state.table.device
-    radius, layers = config.attention_radius, config.layers
-    stored, entry = _entries(state)
-    positions = state.positions.flatten(0, 2)[stored]  # [U, 2]
-    message = state.messages.flatten(0, 2)[stored]  # [U, d_msg]
-    environment, robot = state.alive.nonzero(as_tuple=True)  # the V views
-    own, entry = entry[environment, robot, robot], entry[environment, robot]  # [V], [V, N]
-    prediction = torch.zeros(*state.alive.shape, policy.outputs, dtype=policy.dtype, device=device)
-    if len(own) == 0:
-        return prediction
+    (batch, robots), device = state.alive.shape, state.table.device
+    radius, layers = policy.config.attention_radius, policy.config.layers
     # A chain of L windows ends nearer than L radii; the margin is for rounding.
-    entry = near_entries(entry, own, positions, None if radius is None else 1.001 * layers * radius)
-
-    rotation = policy.encoding.rotation(positions - _origin(state, stored, positions))
-    x = policy.encoding.embed(policy.lift(message), positions)  # [U, d]
-    every = torch.arange(len(x), device=device)
+    stored, entry, own = _entries(state, None if radius is None else 1.001 * layers * radius)
+    prediction = torch.zeros(batch * robots, policy.outputs, dtype=policy.dtype, device=device)
+    if len(stored) == 0:
+        return prediction.unflatten(0, (batch, robots))
+    positions = state.positions.flatten(0, 2)[stored]  # [U, 2]
+    x = policy.lift(state.messages.flatten(0, 2)[stored]).to(policy.dtype)  # [U, d]; under autocast too
+    x = policy.encoding.embed(x, positions)
+    rotation = policy.encoding.rotation(positions)  # phases are taken in fp64: no origin need be near
     first, *others = cast(list[Block], list(policy.mast.blocks))
-    q, kv = project(first, first.norm1(x), len(x), rotation, every)
-    rows, pairs = (_CPU_ROWS, _CPU_PAIRS) if device.type == "cpu" else (_GPU_ROWS, _GPU_PAIRS)
+    x, h = add_normed(x, None, None, first.norm1)
+    q, kv = project(first, h, len(x), rotation, torch.arange(len(x), device=device))
     norms = [*(block.norm1 for block in others), policy.mast.norm]  # each follows on a block
-    for part in chunks(environment, entry.shape[1], rows, pairs):
+    rows, pairs = (_CPU_ROWS, _CPU_PAIRS) if device.type == "cpu" else (_GPU_ROWS, _GPU_PAIRS)
+    for part in chunks(batch, robots, entry.shape[1], rows, pairs):
         views = look(entry[part], own[part], positions, radius, layers)
-        work = nodes(views, 1)
-        (y, h), of = _combine(first, x, q, kv, work, norms[0]), work.itself
-        for layer, block in enumerate(others, start=2):
-            work = nodes(views, layer, work)
-            y, h = _combine(block, y, *project(block, h, work.asked, rotation, of), work, norms[layer - 1])
+        if views.rows[1] == 0:
+            continue  # nobody is alive here
+        work = nodes(views, None, len(x) * len(views.entry) // len(own))
+        (y, h), of = _combine(first, x, q, kv, views, work, norms[0]), work.itself
+        for block, norm in zip(others, norms[1:], strict=True):
+            work = nodes(views, work)
+            y, h = _combine(block, y, *project(block, h, work.asked, rotation, of), views, work, norm)
             of = of[work.itself]
-        prediction[environment[part], robot[part]] = policy.act(h)[work.number.amax(1)]
-    return prediction
+        alone = views.place[: views.rows[layers]]  # the rows of the robots themselves
+        prediction[part.start + alone // entry.shape[1]] = policy.act(h)[work.number.flatten()[alone]]
+    return prediction.unflatten(0, (batch, robots))
 
 
-def _origin(state: RelayState, stored: Tensor, positions: Tensor) -> Tensor:
-    """A point near the team of each entry's environment, [U, 2] metres, for phases to be relative to.
-
-    It is the same for all entries of an environment, so that it cancels: the place of the first of them, in
-    whole metres as in `near_origin`.
+def _entries(state: RelayState, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The U distinct messages that living robots hold of places nearer than `reach` metres: their places in the store
+    [U]; every robot's view of them, moved to the left [B N, C], as numbers in 0..U-1; and its own one [B N]. -1: none.
     """
     batch, slots, robots, _ = state.messages.shape
-    environment = stored // (slots * robots)  # ascending
-    first = torch.searchsorted(environment, torch.arange(batch, device=stored.device))
-    return positions[first.clamp_max(len(stored) - 1)].round()[environment]
-
-
-def _entries(state: RelayState) -> tuple[Tensor, Tensor]:
-    """The U distinct messages that someone holds: their places in the store [U], and who holds which of them.
-
-    The latter is [B, N, N] int64: [b, i, j] the number, in 0..U-1, of what i holds of j; -1: nothing.
-    """
-    batch, slots, robots, _ = state.messages.shape
-    newest = state.newest
-    b = torch.arange(batch, device=newest.device)[:, None, None]
-    j = torch.arange(robots, device=newest.device)
-    size = batch * slots * robots
-    place = torch.where(newest < 0, size, (b * slots + slot_of(newest)) * robots + j)
-    used = torch.zeros(size + 1, dtype=torch.bool, device=newest.device).index_fill_(0, place.flatten(), True)
+    size, newest, positions = batch * slots * robots, state.newest, state.positions.flatten(0, 2)
+    if kernels is not None and newest.is_cuda and positions.dtype == torch.float32 and robots <= kernels.MOST_ROBOTS:
+        packed, own, count, used = kernels.hold(newest, state.alive, positions, slots, SLOT_BITS, reach)
+    else:
+        near = (newest >= 0) & state.alive[:, :, None]
+        b = torch.arange(batch, device=newest.device)[:, None, None]
+        place = (b * slots + slot_of(newest)) * robots + torch.arange(robots, device=newest.device)
+        place = place.where(near, size)  # stands for none
+        own = place.diagonal(dim1=1, dim2=2)
+        if reach is not None:
+            known = place.clamp_max(size - 1)
+            apart = positions[known] - positions[known.diagonal(dim1=1, dim2=2)][:, :, None]
+            near = near & (apart.square().sum(-1) < reach * reach)
+            near.diagonal(dim1=1, dim2=2).copy_(state.alive)  # even where a position is no number
+        count = near.sum(-1)
+        packed = place.new_full((batch, robots, robots + 1), size)  # the last column takes those that are too far
+        packed.scatter_(2, (near.cumsum(-1) - 1).where(near, robots), place)
+        packed, own = packed.flatten(0, 1)[:, :-1], own.flatten()
+        used = torch.zeros(size + 1, dtype=torch.uint8, device=newest.device).index_fill_(0, packed.flatten(), 1)
     number = used.cumsum(0) - 1
-    number[-1] = -1
-    return used[:-1].nonzero()[:, 0], number[place]
+    number[-1:] = -1
+    widest = count.max()
+    stored = used[:-1].nonzero()[:, 0]
+    return stored, number[packed[:, : int(widest)]], number[own]
 
 
-def _combine(block: Block, x: Tensor, q: Tensor, kv: Tensor, work: Nodes, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+def _combine(
+    block: Block, x: Tensor, q: Tensor, kv: Tensor, views: Views, work: Nodes, norm: nn.LayerNorm
+) -> tuple[Tensor, Tensor]:
     """The block's output [n', d] for the nodes of `work`, from the x [n, d] below and its queries, keys and
     values; and the same after the norm that follows."""
-    y = attend_lists(q, work.itself, kv, work.lists, block.attention.heads)
+    y = attend(q, kv, views, work, block.attention.heads)
     x, h = add_normed(x, work.itself, block.attention.out(y), block.norm2)
     return add_normed(x, None, block.mlp(h), norm)

@@ -1,27 +1,65 @@
-"""Who sees whom in every robot's view, on a GPU (Triton).
+"""What every robot's view takes on a GPU (Triton): its entries, who sees whom among them, and attention.
 
-Plain torch makes a pair-by-pair matrix of every view to find windows; here distances live in registers.
+Plain torch makes a pair-by-pair matrix of every view to find windows, and lists of them to attend; here distances live
+in registers, where attention in half precision finds out itself who sees whom.
 """
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from mast_swarm.model import list_kernels
 from mast_swarm.model.list_kernels import apart
 
 
 @triton.jit
+def _hold(
+    newest, alive, positions, packed, own, count, used, robots, slots, squared, slot_bits,
+    WINDOWED: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """One view: the places in the store of what its robot holds near itself, moved to the left."""
+    view = tl.program_id(0).to(tl.int64)
+    environment, robot = view // robots, view % robots
+    column = tl.arange(0, COLUMNS)
+    inside = column < robots
+    n = tl.load(newest + view * robots + column, mask=inside, other=-1)
+    near = tl.where(tl.load(alive + view) > 0, n, -1) >= 0
+    place = (environment * slots + (n & ((1 << slot_bits) - 1))) * robots + column
+    itself = tl.max(tl.where(near & (column == robot), place, -1), 0)  # -1: the robot has failed
+    if WINDOWED:
+        x = tl.load(positions + 2 * place, mask=near, other=0.0)
+        y = tl.load(positions + 2 * place + 1, mask=near, other=0.0)
+        own_x = tl.load(positions + 2 * itself, mask=itself >= 0, other=0.0)
+        own_y = tl.load(positions + 2 * itself + 1, mask=itself >= 0, other=0.0)
+        near = near & ((apart(x, y, own_x, own_y) < squared) | (column == robot))
+    found = tl.sum(near.to(tl.int32), 0)
+    packed += view * robots
+    tl.store(packed + tl.cumsum(near.to(tl.int32), 0) - 1, place, mask=near)
+    tl.store(packed + column, tl.full([COLUMNS], -1, tl.int64), mask=inside & (column >= found))
+    tl.store(used + place, tl.full([COLUMNS], 1, tl.uint8), mask=near)
+    tl.store(own + view, itself)
+    tl.store(count + view, found)
+
+
+@triton.jit
 def _levels(
-    entry, own, positions, level, count, columns, squared,
+    entry, own, positions, sorted_entry, level, columns, squared,
     LAYERS: tl.constexpr, WINDOWED: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """One view: how many windows each entry is away from the robot itself, and how many entries its window holds."""
+    """One view: how many windows each entry is away from the robot itself, and the entries in that order.
+
+    Whom a column sees are bits, 32 to a word: going one window further is then little work."""
+    WORDS: tl.constexpr = COLUMNS // 32
     view = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, COLUMNS)
-    e = tl.load(entry + view * columns + column, mask=column < columns, other=-1)
+    at = view * columns + column
+    e = tl.load(entry + at, mask=column < columns, other=-1)
     held = e >= 0
     sees = held[:, None] & held[None, :]
     if WINDOWED:
@@ -29,21 +67,32 @@ def _levels(
         y = tl.load(positions + 2 * e + 1, mask=held, other=0.0)
         near = apart(x[:, None], y[:, None], x[None, :], y[None, :]) < squared
         sees = sees & (near | (column[:, None] == column[None, :]))
+    bit = tl.arange(0, 32)
+    seen = tl.sum(tl.reshape(sees, [COLUMNS, WORDS, 32]).to(tl.int32) << bit[None, None, :], 2)  # [COLUMNS, WORDS]
     reached = held & (e == tl.load(own + view))
-    away = tl.full([COLUMNS], LAYERS, tl.int32)
-    for windows in range(LAYERS):
+    away = tl.where(held, LAYERS, LAYERS + 1)
+    for windows in tl.static_range(LAYERS):
         away = tl.where(reached & (away == LAYERS), windows, away)
-        reached = tl.max((sees & reached[None, :]).to(tl.int32), 1) > 0
-    at = view * columns + column
-    tl.store(level + at, away, mask=column < columns)
-    tl.store(count + at, tl.sum(sees.to(tl.int32), 1), mask=column < columns)
+        if windows + 1 < LAYERS:
+            words = tl.sum(tl.reshape(reached, [WORDS, 32]).to(tl.int32) << bit[None, :], 1)
+            reached = tl.max(((seen & words[None, :]) != 0).to(tl.int32), 1) > 0
+    place = tl.zeros([COLUMNS], tl.int32)
+    before = 0
+    for windows in tl.static_range(LAYERS + 2):
+        here = (away == windows).to(tl.int32)
+        place = tl.where(here > 0, before + tl.cumsum(here, 0) - 1, place)
+        before += tl.sum(here, 0)
+    inside = place < columns
+    tl.store(sorted_entry + view * columns + place, e, mask=inside)
+    tl.store(level + view * columns + place, away, mask=inside)
 
 
 @triton.jit
 def _windows(
-    entry, positions, view, column, start, window, columns, squared, WINDOWED: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """One row: the columns in its window, ascending."""
+    entry, positions, view, column, start, count, window, columns, squared,
+    FILL: tl.constexpr, WINDOWED: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """One row: the columns in its window: how many, or (FILL) which, ascending."""
     r = tl.program_id(0).to(tl.int64)
     entry += tl.load(view + r) * columns
     own = tl.load(column + r)
@@ -55,33 +104,133 @@ def _windows(
         x, y = tl.load(positions + 2 * e, mask=sees, other=0.0), tl.load(positions + 2 * e + 1, mask=sees, other=0.0)
         near = apart(x, y, tl.load(positions + 2 * itself), tl.load(positions + 2 * itself + 1)) < squared
         sees = sees & (near | (other == own))
-    place = tl.cumsum(sees.to(tl.int32), 0) - 1
-    tl.store(window + tl.load(start + r) + place, other, mask=sees)
+    if FILL:
+        tl.store(window + tl.load(start + r) + tl.cumsum(sees.to(tl.int32), 0) - 1, other, mask=sees)
+    else:
+        tl.store(count + r, tl.sum(sees.to(tl.int32), 0).to(tl.int64))
+
+
+@triton.jit(do_not_specialize=["rows", "keys"])
+def _attend(
+    q, kv, entry, positions, below, number, answer, q_stride, kv_stride, columns, rows, keys, squared, scale,
+    FIRST: tl.constexpr, WINDOWED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
+    COLUMNS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One head of one view. Its columns are sorted by level: the rows of this layer, and those they see, come first."""
+    view, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    entry, below, number = entry + view * columns, below + view * columns, number + view * columns
+    column = tl.arange(0, COLUMNS)
+    row = tl.load(number + column, mask=column < columns, other=-1)
+    asking = tl.sum(((row >= 0) & (row < rows)).to(tl.int32), 0)
+    if FIRST:
+        held = tl.sum((tl.load(entry + column, mask=column < columns, other=-1) >= 0).to(tl.int32), 0)
+    else:
+        held = tl.sum(((row >= 0) & (row < keys)).to(tl.int32), 0)
+    across = head * D + tl.arange(0, D)[None, :]
+    for first in range(0, asking, QUERIES):
+        i = first + tl.arange(0, QUERIES)
+        there = i < asking
+        asks = tl.load(below + i, mask=there, other=0)
+        query = tl.load(q + asks[:, None] * q_stride + across, mask=there[:, None], other=0.0)
+        e = tl.load(entry + i, mask=there, other=0)
+        x, y = tl.load(positions + 2 * e), tl.load(positions + 2 * e + 1)
+        top = tl.full([QUERIES], -1e30, tl.float32)  # finite: the first keys may all be out of sight
+        total = tl.zeros([QUERIES], tl.float32)
+        found = tl.zeros([QUERIES, D], tl.float32)
+        for begin in range(0, held, KEYS):
+            j = begin + tl.arange(0, KEYS)
+            present = j < held
+            at = kv + tl.load(below + j, mask=present, other=0)[:, None] * kv_stride + across
+            key = tl.load(at, mask=present[:, None], other=0.0)
+            value = tl.load(at + HEADS * D, mask=present[:, None], other=0.0)
+            sees = there[:, None] & present[None, :]
+            if WINDOWED:
+                other = tl.load(entry + j, mask=present, other=0)
+                from_x, from_y = tl.load(positions + 2 * other), tl.load(positions + 2 * other + 1)
+                near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < squared
+                sees = sees & (near | (i[:, None] == j[None, :]))
+            score = tl.where(sees, tl.dot(query, tl.trans(key)) * scale, float("-inf"))
+            above = tl.maximum(top, tl.max(score, 1))
+            p = tl.exp2(score - above[:, None])
+            keep = tl.exp2(top - above)
+            total = total * keep + tl.sum(p, 1)
+            found = found * keep[:, None] + tl.dot(p.to(value.dtype), value)
+            top = above
+        into = tl.load(number + i, mask=there, other=0)
+        into = answer + into[:, None] * (HEADS * D) + across
+        tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
 
 
 MOST_COLUMNS = 128  # of a view that one program holds
+MOST_ROBOTS = 4096  # of an environment whose views' entries one program holds
+_QUERIES, _KEYS = 64, 32  # at a time in attention
+_EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
+
+
+def hold(
+    newest: Tensor, alive: Tensor, positions: Tensor, slots: int, slot_bits: int, reach: float | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The near entries of every view as places in the store, moved to the left [B N, N]; the robot's own [B N]; how
+    many there are [B N]; and which places are used [B K N + 1]. The last place stands for none, which is -1."""
+    batch, robots, _ = newest.shape
+    packed = torch.empty((batch * robots, robots), dtype=torch.int64, device=newest.device)
+    own, count = torch.empty_like(packed[:, 0]), torch.empty_like(packed[:, 0], dtype=torch.int32)
+    used = torch.zeros(batch * slots * robots + 1, dtype=torch.uint8, device=newest.device)
+    _hold[(len(packed),)](
+        newest.contiguous(), alive.contiguous().view(torch.uint8), positions.contiguous(), packed, own, count, used,
+        robots, slots, 0.0 if reach is None else reach * reach, slot_bits,
+        WINDOWED=reach is not None, COLUMNS=triton.next_power_of_2(robots), num_warps=1, **_EXACT,
+    )  # fmt: skip
+    return packed, own, count, used
 
 
 class Sight:
-    """As `views.Sight`, for views of at most MOST_COLUMNS entries at positions in fp32; the matrix is never kept."""
+    """As `views.Sight`, for views of at most MOST_COLUMNS entries at positions in fp32; the matrix is never kept.
+
+    Entries are sorted by level, and within a level as they came."""
 
     def __init__(self, entry: Tensor, own: Tensor, positions: Tensor, radius: float | None, layers: int) -> None:
-        self.entry, self.positions = entry.contiguous(), positions.contiguous()
+        self.positions = positions.contiguous()
         self.squared, self.windowed = (0.0, False) if radius is None else (radius * radius, True)
-        self.columns = max(16, triton.next_power_of_2(entry.shape[1]))
-        self.level, self.count = (torch.empty(entry.shape, dtype=torch.int32, device=entry.device) for _ in range(2))
+        self.columns = max(32, triton.next_power_of_2(entry.shape[1]))
+        self.entry = torch.empty(entry.shape, dtype=torch.int64, device=entry.device)
+        self.level = torch.empty(entry.shape, dtype=torch.int32, device=entry.device)
         _levels[(len(entry),)](
-            self.entry, own, self.positions, self.level, self.count, entry.shape[1], self.squared,
-            LAYERS=layers, WINDOWED=self.windowed, COLUMNS=self.columns, num_warps=4, enable_fp_fusion=False,
+            entry.contiguous(), own, self.positions, self.entry, self.level, entry.shape[1], self.squared,
+            LAYERS=layers, WINDOWED=self.windowed, COLUMNS=self.columns, num_warps=4, **_EXACT,
         )  # fmt: skip
 
     def windows(self, view: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """As there: [E] int32 and [R] int64."""
-        count = self.count[view, column].long()
+        count = torch.empty_like(view)
+        given = (self.entry, self.positions, view, column)
+        shape = {"WINDOWED": self.windowed, "COLUMNS": self.columns, "num_warps": 1, **_EXACT}
+        _windows[(len(view),)](
+            *given, count, count, count, self.entry.shape[1], self.squared, FILL=False, **shape
+        )  # fmt: skip
         ends = count.cumsum(0)
         window = torch.empty(int(ends[-1]), dtype=torch.int32, device=count.device)
         _windows[(len(view),)](
-            self.entry, self.positions, view, column, ends - count, window, self.entry.shape[1], self.squared,
-            WINDOWED=self.windowed, COLUMNS=self.columns, num_warps=1, enable_fp_fusion=False,
+            *given, ends - count, count, window, self.entry.shape[1], self.squared, FILL=True, **shape
         )  # fmt: skip
         return window, count
+
+
+def takes(views: Any, q: Tensor, heads: int) -> bool:
+    """Whether `attend` takes these: views found here, half precision, heads of a width that is a power of two."""
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return isinstance(views.sight, Sight) and half and list_kernels.takes(q, heads) and q.shape[1] >= 16 * heads
+
+
+def attend(q: Tensor, kv: Tensor, views: Any, work: Any, heads: int) -> Tensor:
+    """As `views.attend`, of rows that are nodes each: q [m, d], kv [k, 2 d] -> [n, d]."""
+    sight, d = views.sight, q.shape[1]
+    rows, keys = views.rows[work.layer], views.rows[work.layer - 1]
+    answer = torch.empty((rows, d), dtype=q.dtype, device=q.device)
+    _attend[(len(views.number), heads)](
+        q, kv, sight.entry, sight.positions, work.below, views.number, answer, q.stride(0), kv.stride(0),
+        views.number.shape[1], rows, keys, sight.squared, (d // heads) ** -0.5 / math.log(2),
+        FIRST=work.layer == 1, WINDOWED=sight.windowed, HEADS=heads, D=d // heads, COLUMNS=sight.columns,
+        QUERIES=_QUERIES, KEYS=_KEYS, num_warps=4, **_EXACT,
+    )  # fmt: skip
+    return answer

@@ -32,7 +32,7 @@ from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.space import Graph, reachable
 
-_SLOT_BITS = 20
+SLOT_BITS = 20
 _LOSS, _FAILURE = 1, 2  # keep the two kinds of chance apart
 _FIRST_SLOTS = 8
 _MOST_LAYERS = 1000
@@ -50,6 +50,7 @@ class RelayState:
     alive: Tensor  # [B, N] bool
     transmissions: Tensor  # [B] int64, uses of a link so far, lost ones included
     entries: Tensor  # [B] int64, messages carried by them
+    spare: int  # samples that will find a free slot for sure
 
     @property
     def newest(self) -> Tensor:
@@ -64,12 +65,12 @@ class RelayState:
 
 def stamp_of(entry: Tensor) -> Tensor:
     """The stamp of table entries, -1 where there is none."""
-    return entry >> _SLOT_BITS
+    return entry >> SLOT_BITS
 
 
 def slot_of(entry: Tensor) -> Tensor:
     """The slot of table entries that are not -1."""
-    return entry & ((1 << _SLOT_BITS) - 1)
+    return entry & ((1 << SLOT_BITS) - 1)
 
 
 class Relay:
@@ -101,6 +102,7 @@ class Relay:
             alive=torch.ones(batch, robots, dtype=torch.bool, device=like.device),
             transmissions=count,
             entries=count,
+            spare=_FIRST_SLOTS,
         )
 
     def sample(self, state: RelayState, message: Tensor, positions: Tensor, graph: Graph) -> RelayState:
@@ -109,21 +111,15 @@ class Relay:
         With tau = 0 they also arrive, at once and everywhere that `graph` lets them; what was known before is
         gone.
         """
-        batch, _, robots, _ = state.table.shape
         table = torch.full_like(state.table, -1) if self.instant else state.table.clone()
         own = table[:, -1].diagonal(dim1=1, dim2=2)  # a view; a new sample makes its first hop last of all
         own.masked_fill_(state.alive, -1)
-        messages, where, slot = _free_slots(state.messages, state.positions, table)
-        place = (
-            torch.arange(batch, device=table.device)[:, None],
-            slot,
-            torch.arange(robots, device=table.device),
-        )
-        messages[place] = message.to(messages.dtype)
-        where[place] = positions.to(where.dtype)
-        entry = (state.step << _SLOT_BITS) + slot
-        own.copy_(torch.where(state.alive, entry, own))
-        state = dataclasses.replace(state, table=table, messages=messages, positions=where)
+        messages, where, slot, spare = _free_slots(state.messages, state.positions, table, state.spare)
+        at = slot[:, None, :, None]  # [B, 1, N, 1]
+        messages = messages.scatter(1, at.expand_as(message[:, None]), message[:, None].to(messages.dtype))
+        where = where.scatter(1, at.expand_as(positions[:, None]), positions[:, None].to(where.dtype))
+        own.copy_(torch.where(state.alive, slot + (state.step << SLOT_BITS), own))
+        state = dataclasses.replace(state, table=table, messages=messages, positions=where, spare=spare)
         return self._arrive_at_once(state, graph) if self.instant else state
 
     def exchange(self, state: RelayState, graph: Graph) -> RelayState:
@@ -142,28 +138,33 @@ class Relay:
         """H(a): hops made by a message aged `age` periods."""
         return age * self.hops_a_period.numerator // self.hops_a_period.denominator
 
+    def _left(self, table: Tensor, step: int) -> Tensor | int:
+        """Hops that stamps of the table make in the period from instant `step` on; of no stamp any."""
+        if self.hops_a_period.denominator == 1:
+            return self.hops_a_period.numerator
+        age = step - stamp_of(table)
+        return self._hops(age + 1) - self._hops(age)
+
     def _hop(self, state: RelayState, graph: Graph) -> RelayState:
         """The rounds of a period: in round q the stamps hop that make at least q hops in it."""
         batch, _, robots, _ = state.table.shape
-        source, target = _links(graph, state.alive)
-        environment = target // robots
-        table = state.table[:, 0].reshape(batch * robots, robots).clone()  # [B N, N]
-        transmissions, entries = state.transmissions.clone(), state.entries.clone()
+        environment, source, target = _links(graph, state.alive)
+        table = state.table[:, 0].reshape(batch * robots, robots)
+        transmissions, entries = state.transmissions, state.entries
         rounds = -(-self.hops_a_period.numerator // self.hops_a_period.denominator)
         for q in range(1, rounds + 1):
-            age = state.step - stamp_of(table)
-            left = (self._hops(age + 1) - self._hops(age)).masked_fill_(table < 0, 0) - (q - 1)  # this round's too
-            offered = table.masked_fill(left < 1, -1)[source]  # [E, N]
-            if bool((offered <= table[target]).all()):
-                # Nobody has news for anybody, nor will in the rounds left: they are counted and not run.
-                left = left.clamp_min(0)[source]
-                entries.index_add_(0, environment, left.sum(1))
-                transmissions.index_add_(0, environment, left.amax(1))
+            left = self._left(table, state.step) - (q - 1)  # this round's too
+            offer = table if isinstance(left, int) else table.masked_fill(left < 1, -1)
+            offered = offer[source]  # [E, N]
+            news = q == rounds or not bool((offered <= table[target]).all())
+            hops = (offer >= 0) * (1 if news else left)
+            entries = entries.index_add(0, environment, hops.sum(1)[source])
+            transmissions = transmissions.index_add(0, environment, hops.amax(1)[source])
+            if not news:  # for anybody, nor will there be in the rounds left: they are counted and not run
                 break
-            entries.index_add_(0, environment, (offered >= 0).sum(1))
-            transmissions.index_add_(0, environment, (offered >= 0).any(1).long())
-            offered.masked_fill_(self._lost(state, source, target, q)[:, None], -1)
-            table.scatter_reduce_(0, target[:, None].expand_as(offered), offered, "amax")
+            if self.channel.loss > 0:
+                offered.masked_fill_(self._lost(state, source, target, q)[:, None], -1)
+            table = table.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
         whole = torch.cat((table.view(batch, 1, robots, robots), state.table[:, 1:]), dim=1)
         return dataclasses.replace(state, table=whole, transmissions=transmissions, entries=entries)
 
@@ -185,54 +186,49 @@ class Relay:
     def _arrive_at_once(self, state: RelayState, graph: Graph) -> RelayState:
         """tau = 0: everyone holds the present samples of exactly those whose news can flow to it now."""
         batch, _, robots, _ = state.table.shape
-        source, target = _links(graph, state.alive)
-        kept = ~self._lost(state, source, target, 0)
-        heard = reachable(Graph(source[kept], target[kept], batch, robots))  # [B, N, N]
+        environment, source, target = _links(graph, state.alive)
+        if self.channel.loss > 0:
+            kept = ~self._lost(state, source, target, 0)
+            graph = Graph(source[kept], target[kept], batch, robots)
+        else:
+            graph = Graph(source, target, batch, robots)
+        heard = reachable(graph)  # [B, N, N]
         own = state.table[:, 0].diagonal(dim1=1, dim2=2)  # [B, N]
-        environment = target // robots
-        entries = state.entries.index_add(0, environment, heard.sum(2).flatten()[source])
-        ones = torch.ones_like(environment)
         return dataclasses.replace(
             state,
             table=torch.where(heard, own[:, None, :], -1)[:, None],
-            transmissions=state.transmissions.index_add(0, environment, ones),
-            entries=entries,
+            transmissions=state.transmissions.index_add(0, environment, torch.ones_like(environment)),
+            entries=state.entries.index_add(0, environment, heard.sum(2).flatten()[source]),
         )
 
     def _lost(self, state: RelayState, source: Tensor, target: Tensor, q: int) -> Tensor:
         """Which links [E] lose their transmission in round q of this period."""
         robots = state.alive.shape[1]
-        if self.channel.loss == 0:
-            return torch.zeros_like(source, dtype=torch.bool)
         event = (_LOSS, state.step, q, source % robots, target % robots)
         return chance.uniform(chance.combine(state.chance[target // robots], *event)) < self.channel.loss
 
 
-def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor]:
-    """Source and target, [E] int64 as b N + i, of the links between living robots, once each, no loops."""
-    working = alive.flatten()
-    code = torch.unique(graph.target * graph.nodes + graph.source % graph.nodes)
-    target = code // graph.nodes
-    source = target // graph.nodes * graph.nodes + code % graph.nodes
-    keep = (source != target) & working[source] & working[target]
-    return source[keep], target[keep]
+def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Environment, source and target, [E] int64, of the links between living robots, once each, no loops; source and
+    target as b N + i."""
+    heard = graph.adjacency() & (alive[:, :, None] & alive[:, None, :])
+    heard.diagonal(dim1=1, dim2=2).fill_(False)
+    b, i, j = heard.nonzero().unbind(1)
+    first = b * graph.nodes
+    return b, first + j, first + i
 
 
-def _free_slots(messages: Tensor, positions: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Copies of the stores, twice as large where they were full, and a slot of each origin that nobody uses.
+def _free_slots(messages: Tensor, positions: Tensor, table: Tensor, spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    """The stores, twice as large where they were full, a slot of each origin that nobody uses, and how many samples
+    more will find one: whether they will is looked up only when it is not known, which waits for the device.
 
     [B, K, N, d_msg], [B, K, N, 2] -> the same with K' >= K, and slots [B, N] int64.
     """
-    batch, slots, robots, _ = messages.shape
-    b = torch.arange(batch, device=table.device)[:, None, None, None]
-    j = torch.arange(robots, device=table.device)
-    flat = torch.where(table < 0, batch * slots * robots, (b * slots + slot_of(table)) * robots + j)
-    used = torch.zeros(batch * slots * robots + 1, dtype=torch.bool, device=table.device)  # the last: of no slot
-    used = used.index_fill_(0, flat.flatten(), True)[:-1].view(batch, slots, robots)
-    if bool(used.all(1).any()):
-        return (
-            torch.cat((messages, torch.zeros_like(messages)), dim=1),
-            torch.cat((positions, torch.zeros_like(positions)), dim=1),
-            torch.cat((used, torch.zeros_like(used)), dim=1).to(torch.uint8).argmin(1),
-        )
-    return messages.clone(), positions.clone(), used.to(torch.uint8).argmin(1)
+    slots, robots = messages.shape[1:3]
+    used = torch.zeros(len(table), slots + 1, robots, dtype=torch.uint8, device=table.device)  # the last: of no slot
+    used = used.scatter_(1, slot_of(table).clamp_max(slots).flatten(1, 2), 1)[:, :-1]
+    spare = spare or slots - int(used.sum(1).max())
+    if spare == 0:
+        messages, positions, used = (torch.cat((t, torch.zeros_like(t)), dim=1) for t in (messages, positions, used))
+        spare = slots
+    return messages, positions, used.argmin(1), spare - 1

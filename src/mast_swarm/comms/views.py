@@ -13,13 +13,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.model.lists import Lists
+from mast_swarm.model.lists import Lists, attend_lists
 
 kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
@@ -35,69 +36,64 @@ _WORTH = {"cpu": 0.8, "cuda": 0.1}
 class Views:
     """Some views, and the rows that matter in them. Entries have one numbering over all views."""
 
-    entry: Tensor  # [V, C] int64: the C entries (at most) that may matter to each view; -1: fewer
-    row_view: Tensor  # [R] int64
-    row_column: Tensor  # [R] int64: the row's place among the view's entries
+    sight: Any  # a Sight: who sees whom
+    number: Tensor  # [V, C] int64: the row of each entry; -1: none
     rows: list[int]  # [L + 1]: in layer l = 1..L the first rows[l] rows are needed; rows[0] is not used
-    window: Tensor  # [E] whole numbers: the columns in each row's window, one row after the other
-    start: Tensor  # [R] int64: where a row's begin in `window`
-    count: Tensor  # [R] int64: how many there are
-    ends: list[int]  # [L + 1]: where those of the first rows[l] rows end in `window`
+
+    @property
+    def entry(self) -> Tensor:
+        """The C entries (at most) that may matter to each view, [V, C] int64; -1: fewer."""
+        return self.sight.entry
+
+    @cached_property
+    def place(self) -> Tensor:
+        """Where each row lies in [V, C], [R] int64 in flat numbering."""
+        every = torch.arange(self.number.numel(), device=self.number.device)
+        place = every.new_empty(self.rows[1] + 1)  # the last takes what is no row
+        place[self.number.flatten()] = every
+        return place[:-1]
+
+    @cached_property
+    def windows(self) -> tuple[Tensor, Tensor, Tensor, list[int]]:
+        """The columns in each row's window, one row after the other [E]; where a row's begin and how many there are,
+        [R] int64; and [L + 1] where those of a layer's rows end."""
+        columns = self.number.shape[1]
+        window, count = self.sight.windows(self.place // columns, self.place % columns)
+        ends = count.cumsum(0)
+        last = torch.tensor(self.rows[1:], device=ends.device) - 1
+        return window, ends - count, count, [0, *ends[last].tolist()]
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """One layer's work: node r reads the node `itself[r]` and the nodes of list r, all of the layer below."""
+    """One layer's work: node r reads the node `itself[r]` of the layer below, and those that it sees."""
 
+    layer: int
     itself: Tensor  # [n] int64
-    asked: int  # the nodes in `itself` are below this number
-    lists: Lists  # n lists
-    number: Tensor  # [V, C] int64: the node of each view's entry; -1: none
-    merged: bool  # whether one node may stand for several rows
-
-
-def near_entries(entry: Tensor, own: Tensor, positions: Tensor, reach: float | None) -> Tensor:
-    """The entries of each view that lie nearer than `reach` metres to its robot, moved to the left: [V, C].
-
-    entry [V, N] int64, -1 for none; own [V] the entry of the robot itself; positions [U, 2] of entries.
-    """
-    near = entry >= 0
-    if reach is not None:
-        apart = positions[entry.clamp_min(0)] - positions[own][:, None]
-        near &= apart.square().sum(-1) < reach * reach
-    place = near.cumsum(1) - 1
-    width = int(place.max()) + 1
-    out = entry.new_full((len(entry), width + 1), -1)  # the last column takes those that are too far
-    return out.scatter_(1, place.where(near, width), entry)[:, :width]
+    asked: int  # how many nodes of the layer below are in `itself`: its first; in the first layer about so many
+    below: Tensor  # [V, C] int64: the node below that each view's entry is; any where nobody sees it
+    number: Tensor  # [V, C] the same in this layer
+    merged: Lists | None  # n lists of nodes below, where one node may stand for several rows; None: a node a row
 
 
 def look(entry: Tensor, own: Tensor, positions: Tensor, radius: float | None, layers: int) -> Views:
-    """The views `entry` [V, C] of robots whose own entries are `own` [V]; window `radius` metres or None."""
+    """The views `entry` [V, C] of robots whose own entries are `own` [V]; window `radius` metres or None.
+
+    Entries are places in positions [U, 2] metres; -1: none.
+    """
     sight = _sight(entry, positions)(entry, own, positions, radius, layers)
-    view, column = (sight.level < layers).nonzero(as_tuple=True)
-    of_row = sight.level[view, column]
-    order = of_row.argsort(stable=True)
-    view, column = view[order], column[order]
-    below = torch.bincount(of_row, minlength=layers).cumsum(0).tolist()  # rows of level <= k
-    window, count = sight.windows(view, column)
-    rows, ends = [0, *reversed(below)], count.cumsum(0)
-    return Views(
-        entry=entry,
-        row_view=view,
-        row_column=column,
-        rows=rows,
-        window=window,
-        start=ends - count,
-        count=count,
-        ends=[0, *ends[torch.tensor(rows[1:], device=ends.device) - 1].tolist()],
-    )
+    row = torch.arange(layers, device=entry.device)[:, None, None] == sight.level  # [L, V, C]
+    below = row.flatten().cumsum(0, dtype=torch.int32).view_as(row)
+    number = (below * row).sum(0) - 1
+    return Views(sight, number, [0, *reversed(below[:, -1, -1].tolist())])
 
 
 class Sight:
     """Who sees whom in each view, from a matrix of all pairs. `level` [V, C]: the windows between each entry and the
-    robot's own; `layers`: too many for any row."""
+    robot's own; `layers` or more: too many for any row."""
 
     def __init__(self, entry: Tensor, own: Tensor, positions: Tensor, radius: float | None, layers: int) -> None:
+        self.entry = entry
         held = entry >= 0
         self.seen = held[:, :, None] & held[:, None, :]  # [V, C, C]: column j sees column m
         if radius is not None:
@@ -107,7 +103,7 @@ class Sight:
             self.seen &= apart < radius * radius
             self.seen.diagonal(dim1=1, dim2=2).copy_(held)  # everyone sees itself, even where a position is no number
         self.level = torch.full(entry.shape, layers, device=entry.device)
-        reached = entry == own[:, None]
+        reached = held & (entry == own[:, None])
         for windows in range(layers):
             self.level.masked_fill_(reached & (self.level == layers), windows)
             if windows + 1 < layers:
@@ -125,45 +121,51 @@ def _sight(entry: Tensor, positions: Tensor) -> Any:
     return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 
 
-def nodes(views: Views, layer: int, below: Nodes | None = None) -> Nodes:
-    """The work of one layer, given that of the layer below (None: the nodes below are the entries themselves).
+def nodes(views: Views, below: Nodes | None, entries: int = 0) -> Nodes:
+    """The work of the layer after that of `below` (None: of the first, where the nodes below are the entries
+    themselves, about `entries` different ones).
 
     Two rows that read the same nodes give the same result, in whichever views they are: they become one node.
     This happens where robots hold the same stamps of a neighbourhood; without delay it leaves the work of one
     central pass. Nodes keep the order of the rows, so the nodes of low level, which the next layer asks, come
     first here too.
     """
+    layer = 1 if below is None else below.layer + 1
+    rows = views.rows[layer]
+    if below is not None and below.merged is None:  # row r has been node r, and stays so
+        itself = torch.arange(rows, device=views.number.device)
+        return Nodes(layer, itself, rows, views.number, views.number, None)
     number = views.entry if below is None else below.number
-    rows, end = views.rows[layer], views.ends[layer]
-    view, column = views.row_view[:rows], views.row_column[:rows]
-    start, count = views.start[:rows], views.count[:rows]
-    itself = number[view, column]
-    row = torch.arange(rows, device=number.device)
+    itself = number.flatten()[views.place[:rows]]
+    asked = entries if below is None else int(itself.max()) + 1
     # Rows that are alike stand on the same node below: where few do, looking for them costs more than it saves.
-    shared = below is None or below.merged
-    merged = shared and _distinct(itself) < _WORTH[number.device.type] * rows
-    first, node = row, row
-    if merged:
-        reads = number[view.repeat_interleave(count, output_size=end), views.window[:end]]  # [E]
-        first, node = _alike(itself, reads, start, count)
-        lists = Lists(reads, start[first], count[first])
-    else:
-        lists = Lists(views.window[:end], start, count, number, view)
-    above = torch.full_like(number, -1)
-    above[view, column] = node
-    itself = itself[first]
-    asked = int(itself.max()) + 1 if shared else rows
-    return Nodes(itself, asked, lists, above, merged)
+    if asked >= _WORTH[number.device.type] * rows:
+        return Nodes(layer, itself, asked, number, views.number, None)
+    lists = _lists(views, layer, number).plain()
+    first, node = _alike(itself, lists)
+    merged = Lists(lists.rows, lists.start[first], lists.count[first])
+    return Nodes(layer, itself[first], asked, number, node[views.number.clamp_max(rows - 1)], merged)
 
 
-def _distinct(number: Tensor) -> int:
-    """How many different whole numbers, 0 or more, there are in [n]."""
-    there = torch.zeros(int(number.max()) + 1, dtype=torch.bool, device=number.device)
-    return int(there.index_fill_(0, number, True).sum())
+def _lists(views: Views, layer: int, below: Tensor) -> Lists:
+    """Which nodes of the layer below each row of a layer sees."""
+    window, start, count, ends = views.windows
+    rows = views.rows[layer]
+    view = views.place[:rows] // views.number.shape[1]
+    return Lists(window[: ends[layer]], start[:rows], count[:rows], below, view)
 
 
-def _alike(itself: Tensor, reads: Tensor, start: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+def attend(q: Tensor, kv: Tensor, views: Views, work: Nodes, heads: int) -> Tensor:
+    """Every node's query over the keys and values of the nodes that it sees: q [m, d], kv [k, 2 d] -> [n, d]."""
+    if work.merged is None and kernels is not None and kernels.takes(views, q, heads):
+        return kernels.attend(q, kv, views, work, heads)
+    lists = _lists(views, work.layer, work.below) if work.merged is None else work.merged
+    return attend_lists(q, work.itself, kv, lists, heads)
+
+
+def _alike(itself: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
     """Which rows are alike: the first row of each kind, ascending [n], and the kind of each row [R]."""
+    reads, start, count = lists.rows, lists.start, lists.count
     mixed = chance.mix(reads + 1)
     total = mixed.cumsum(0)  # wraps around, which differences do not mind
     name = chance.combine(total[start + count - 1] - total[start] + mixed[start], itself)
@@ -181,21 +183,12 @@ def _alike(itself: Tensor, reads: Tensor, start: Tensor, count: Tensor) -> tuple
     return first, place[twin]
 
 
-def chunks(environment: Tensor, width: int, rows: int, pairs: int) -> Iterator[slice]:
-    """Runs of views of at most `rows` rows and `pairs` pairs of entries, whole environments where they fit.
-
-    environment [V] int64, ascending; `width` entries a view.
-    """
+def chunks(environments: int, robots: int, width: int, rows: int, pairs: int) -> Iterator[slice]:
+    """Runs of views, `robots` an environment, of at most `rows` rows and `pairs` pairs of entries, `width` entries a
+    view: whole environments where they fit."""
     size = max(1, min(rows // width, pairs // width**2))
-    ends = torch.nonzero(environment.diff(append=environment.new_tensor([-1])))[:, 0].add(1).tolist()
-    first = last = 0
-    for end in ends:
-        if end - first > size and last > first:
-            yield slice(first, last)
-            first = last
-        while end - first > size:
-            yield slice(first, first + size)
-            first += size
-        last = end
-    if last > first:
-        yield slice(first, last)
+    together = max(1, size // robots) * robots
+    for first in range(0, environments * robots, together):
+        last = min(first + together, environments * robots)
+        for begin in range(first, last, size):
+            yield slice(begin, min(begin + size, last))

@@ -233,7 +233,8 @@ def project(block: Block, h: Tensor, asked: int, rotation: Rotation | None, entr
     """Queries [asked, d] of the first rows, keys and values [n, 2 d] of all, from the normed h [n, d]; row r is turned
     by the phases of rotation[entry[r]]."""
     attention, d = block.attention, h.shape[1]
-    weight, bias = attention.qkv.weight, attention.qkv.bias
+    # In the precision of h before they are cut: autocast would turn each piece anew.
+    weight, bias = attention.qkv.weight.to(h.dtype), attention.qkv.bias.to(h.dtype)
     q = F.linear(h[:asked], weight[:d], bias[:d])
     kv = F.linear(h, weight[d:], bias[d:])
     if rotation is not None:
