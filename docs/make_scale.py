@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from blocks import ROOT, table
+from blocks import DOCS, ROOT, table
 
 
 def measured(benchmark: str, kind: str) -> list[dict[str, Any]]:
@@ -90,7 +90,34 @@ DECENTRAL = ("robots", "step", "decide", "relay", "perceive", "central", "ratio"
 WORLD = ("robots", "step", "motion", "metric", "observe", "robots/s", "memory")
 
 
+def success_files() -> list[dict[str, Any]]:
+    """What `benchmarks.success_at_scale` found, by rising size of the team."""
+    found = [json.loads(path.read_text()) for path in (DOCS / "results/navigation/scale").glob("*.json")]
+    return sorted(found, key=lambda size: size["agents"])
+
+
+def success_table() -> str:
+    """A row a policy, a column a size of the team, at each of the instants."""
+    sizes = success_files()
+    if not sizes:
+        return "Not measured yet.\n"
+    head = [f"{size['agents']:,} robots, {size['episodes']} start states" for size in sizes]
+    body = []
+    for policy in ("mast-m", "mast-m-alone", "dhba-8", "lsap"):
+        for t in (200.0, 800.0):
+            cells = [_success(size, policy, t) for size in sizes]
+            shown = ["not run" if cell is None else f"{cell[0]:.3f} ± {cell[1]:.3f}" for cell in cells]
+            body.append([f"`{policy}`, t = {t:g} s", *shown])
+    return "![Success rate against the size of the team](pictures/scale-success.png)\n\n" + table(["", *head], body)
+
+
+def _success(size: dict[str, Any], policy: str, t: float) -> tuple[float, float] | None:
+    rows = size["policies"].get(policy, {"success_rate": []})["success_rate"]
+    return next(((row["mean"], row["ci95"]) for row in rows if row["t"] == t), None)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
+    "scale-success": success_table,
     "scale-cpu": lambda: scale_table("cpu"),
     "scale-gpu": lambda: scale_table("cuda"),
     "scale-strips": strips_estimate,
@@ -108,3 +135,31 @@ def draw(folder: Path) -> None:
     for kind in ("cpu", "cuda"):
         for result in measured("scale", kind)[:1]:
             scale_plot(result, folder / f"scale-{kind}.png")
+    if success_files():
+        success_plot(folder / "scale-success.png")
+
+
+def success_plot(path: Path) -> None:
+    """Success rate against the size of the team, at t = 800 s in full lines and at 200 s in broken ones."""
+    from matplotlib.figure import Figure
+
+    from mast_swarm.view.style import policy_colour, style
+
+    names = {"mast-m": "MAST-M, central", "mast-m-alone": "MAST-M, alone", "dhba-8": "DHBA-8", "lsap": "LSAP"}
+    with style():
+        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+        axes = figure.add_subplot()
+        for number, (policy, name) in enumerate(names.items()):
+            for t, line in ((800.0, "-"), (200.0, "--")):
+                found = [(size["agents"], _success(size, policy, t)) for size in success_files()]
+                shown = [(agents, *cell) for agents, cell in found if cell is not None]
+                if shown:
+                    agents, mean, half = zip(*shown, strict=True)
+                    label = name if t == 800.0 else None
+                    colour = policy_colour(number)
+                    axes.errorbar(agents, mean, half, fmt=f"o{line}", capsize=3, color=colour, label=label)
+        axes.set(xscale="log", xlabel="robots", ylabel="success rate", ylim=(0.0, 1.03))
+        axes.plot([], [], "k-", label="t = 800 s")
+        axes.plot([], [], "k--", label="t = 200 s")
+        axes.legend(loc="lower left", ncols=2)
+        figure.savefig(path)
