@@ -178,6 +178,20 @@ def test_policies_that_observe_more_and_less_run_side_by_side(tmp_path: Path, co
         make_actor(str(five), Coverage(WORLD))
 
 
+def test_nobody_draws_pictures_for_a_controller(monkeypatch: pytest.MonkeyPatch, coverage_zoo: Path) -> None:
+    drawn: list[int] = []
+    draw = Coverage._pictures
+    monkeypatch.setattr(Coverage, "_pictures", lambda *given: drawn.append(1) or draw(*given))
+    world = Coverage(WORLD)
+    for name in ("clairvoyant", "c-cvt", "d-cvt"):
+        rollout(world, name, [0], 3)
+    assert not drawn
+    rollout(world, str(coverage_zoo / "coverage" / "mast-m"), [0], 3)
+    assert len(drawn) == 3  # once an instant at which it acts
+    observation = world.observe(world.reset([0]))
+    assert observation.features is observation.features
+
+
 @pytest.mark.parametrize(("name", "middle"), [("gridport.geojson", (45.0, -30.0)), ("twogrids.json", (-25.0, -15.0))])
 def test_cities(name: str, middle: tuple[float, float], tmp_path: Path) -> None:
     made = runpy.run_path(str(CITIES / "make.py"))

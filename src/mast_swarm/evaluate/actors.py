@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -94,12 +93,12 @@ class Decentral:
         return self.run.act(shown_to(self.run.policy, observation))
 
 
-def shown_to(policy: Learned, observation: Observation) -> Observation:
+def shown_to(policy: Learned, observation: Any) -> Any:
     """What a policy takes of an observation: the first of the maps that a world shows, where it shows more."""
     maps = policy.config.observation_shape[0]
     if observation.features.ndim == 3 or observation.features.shape[2] == maps:
         return observation
-    return replace(observation, features=observation.features[:, :, :maps])
+    return observation.narrowed(maps)
 
 
 def make_actor(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -13,14 +12,17 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.space import Graph
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(Protocol):
     """What the robots of B environments sense at one control instant."""
 
-    features: Tensor  # [B, N, ...] what perception eats
-    positions: Tensor  # [B, N, 2] metres; a robot knows where it is
-    graph: Graph  # who hears whom now
-    landmark: Tensor  # [B, N, 2] metres, relative: the nearest thing of interest that each robot senses
+    @property
+    def features(self) -> Tensor: ...  # [B, N, ...] what perception eats
+    @property
+    def positions(self) -> Tensor: ...  # [B, N, 2] metres; a robot knows where it is
+    @property
+    def graph(self) -> Graph: ...  # who hears whom now
+    @property
+    def landmark(self) -> Tensor: ...  # [B, N, 2] metres, relative: the nearest thing of interest that each senses
 
 
 class Start(Protocol):

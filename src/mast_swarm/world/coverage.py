@@ -5,9 +5,10 @@ Symbols: B environments, N robots, S map cells a side, W words of 64 cells, P pi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,11 +16,11 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.space import radius_graph
+from mast_swarm.space import Graph, radius_graph
 from mast_swarm.space.maps import words
 from mast_swarm.space.voronoi import cell_moments, row_sums
 from mast_swarm.world import _coverage_dense as dense
-from mast_swarm.world.base import Observation, checked_command, limited, task
+from mast_swarm.world.base import checked_command, limited, task
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.density import densities, normalised, sample
 
@@ -48,11 +49,28 @@ class CoverageState:
 
 
 @dataclass(frozen=True)
-class CoverageObservation(Observation):
-    """features: [B, N, 4 or 5, P, P]. Adds the scales that a controller needs to read the state's maps."""
+class CoverageObservation:
+    """An `Observation`, with the scales that a controller needs to read the state's maps.
 
+    Its pictures are drawn when they are first looked at: controllers do without, and they are most of the work.
+    """
+
+    positions: Tensor  # [B, N, 2] m
+    graph: Graph
+    landmark: Tensor  # [B, N, 2], 0: there is nothing single to stay near
     resolution: float  # m, side of a map cell
     local_map: float  # m, side of the square around each robot that its local map covers
+    draw: Callable[[], Tensor]
+
+    @cached_property
+    def features(self) -> Tensor:
+        """P x P pixels each, [B, N, 4 or 5, P, P]: a robot's local map, the world's boundary, its neighbours' x and y,
+        and where it has looked if that is shown."""
+        return self.draw()
+
+    def narrowed(self, maps: int) -> CoverageObservation:
+        """The same with the first pictures alone, for policies that take fewer."""
+        return replace(self, draw=lambda: self.features[:, :, :maps])
 
 
 @task
@@ -151,15 +169,14 @@ class Coverage:
         )
 
     def observe(self, state: CoverageState) -> CoverageObservation:
-        """What each robot senses, P x P pixels each: its local map, the world's boundary, its neighbours' x and y, and
-        where it has looked if that is shown."""
+        """What each robot senses."""
         return CoverageObservation(
-            features=self._pictures(state),
             positions=state.positions,
-            landmark=torch.zeros_like(state.positions),  # nothing single to stay near
+            landmark=torch.zeros_like(state.positions),
             graph=radius_graph(state.positions, self.config.communication_range),
             resolution=self.config.resolution,
             local_map=self.config.local_map,
+            draw=partial(self._pictures, state),
         )
 
     def step(self, state: CoverageState, command: Tensor) -> CoverageState:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.space import count_within, nearest, neighbour_graph, offsets
-from mast_swarm.world.base import Observation, checked_command, limited, task
+from mast_swarm.space import Graph, count_within, nearest, neighbour_graph, offsets
+from mast_swarm.world.base import checked_command, limited, task
 from mast_swarm.world.config import NavigationConfig
 from mast_swarm.world.scenarios import sample, scenarios
 
@@ -32,9 +32,13 @@ class NavigationState:
 
 
 @dataclass(frozen=True)
-class NavigationObservation(Observation):
-    """Adds which robots and goals each robot senses: nearest first, -1 where there are fewer than K."""
+class NavigationObservation:
+    """An `Observation`, and which robots and goals each senses: nearest first, -1 where there are fewer than K."""
 
+    features: Tensor  # [B, N, 2 + 4 K]
+    positions: Tensor  # [B, N, 2] m
+    graph: Graph
+    landmark: Tensor  # [B, N, 2] m, relative: the nearest goal or robot
     neighbours: Tensor  # [B, N, K] int64
     goals_seen: Tensor  # [B, N, K] int64
 
