@@ -21,7 +21,7 @@ def team(n: int, batch: int = 4) -> torch.Tensor:
     return p
 
 
-@pytest.mark.parametrize("n", [1, 2, 100, 1500])
+@pytest.mark.parametrize("n", [1, 2, 17, 100, 128, 500, 1500])
 def test_same_as_on_the_cpu(n):
     points = team(n)
     there = points.cuda()

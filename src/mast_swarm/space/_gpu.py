@@ -1,8 +1,9 @@
-"""What large teams ask of a GPU, point by point (Triton): nearest points, points within a radius, components.
+"""What teams ask of a GPU (Triton): nearest points, points within a radius, components.
 
-Cells say where to look (`cells.Cells.block`: three runs of points a query, sorted by cell); a thread looks at one
-query's candidates one after the other and keeps the best in registers. Plain torch would write every candidate pair to
-memory, several times over. Launches forbid fused multiply and add, so that d2 is the same number as everywhere.
+Of large teams cells say where to look (`cells.Cells.block`: three runs of points a query, sorted by cell); a thread
+looks at one query's candidates one after the other and keeps the best in registers. Plain torch would write every
+candidate pair to memory, several times over. Of small teams (`few`) a program holds all pairs in registers, where plain
+torch takes a dozen kernels. Launches forbid fused multiply and add, so that d2 is the same number as everywhere.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 _QUERIES = 128  # a program
+_FEW, _PAIRS = 512, 4096  # points of a small team at most, and pairs that a program holds
+_FEW_LINKED = 128  # robots of a small team whose links a program holds
 
 
 @triton.jit
@@ -117,6 +120,87 @@ def _flatten(parent, label, nodes, NODES: tl.constexpr):
     node = tl.program_id(0).to(tl.int64) * NODES + tl.arange(0, NODES)
     there = node < nodes
     tl.store(label + node, _root(parent, tl.where(there, node, 0), there), mask=there)
+
+
+@triton.jit
+def _nearest_of_few(
+    queries, points, distance, index, m, n,
+    EXCLUDE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, POINTS: tl.constexpr,
+):  # fmt: skip
+    """The K nearest points of some queries of one environment, ties to the lowest index."""
+    environment = tl.program_id(1).to(tl.int64)
+    row, other = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, POINTS)
+    queries += 2 * environment * m
+    points += 2 * environment * n
+    x, y = tl.load(queries + 2 * row, mask=row < m, other=0.0), tl.load(queries + 2 * row + 1, mask=row < m, other=0.0)
+    x2 = tl.load(points + 2 * other, mask=other < n, other=0.0)
+    y2 = tl.load(points + 2 * other + 1, mask=other < n, other=0.0)
+    d = _squared(x[:, None], y[:, None], x2[None, :], y2[None, :])
+    out = (other >= n)[None, :]
+    if EXCLUDE:
+        out = out | (other[None, :] == row[:, None])
+    d = tl.where(out, float("inf"), d)
+    # A float that is not negative sorts like its bits; with the index in the low half, ties go to the lowest.
+    key = (d.to(tl.int32, bitcast=True).to(tl.int64) << 32) | other[None, :]
+    at = (environment * m + row) * K
+    for rank in tl.static_range(K):
+        best = tl.min(key, 1)
+        near = (best >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        tl.store(distance + at + rank, tl.sqrt_rn(near), mask=row < m)
+        tl.store(index + at + rank, tl.where(near == float("inf"), -1, best & 0xFFFFFFFF), mask=row < m)
+        key = tl.where(key == best[:, None], 2**63 - 1, key)
+
+
+@triton.jit
+def _labels_of_few(linked, label, n, TIMES: tl.constexpr, ROBOTS: tl.constexpr):
+    """The components of one environment: links squared TIMES times join all that paths do."""
+    environment = tl.program_id(0).to(tl.int64)
+    i, j = tl.arange(0, ROBOTS)[:, None], tl.arange(0, ROBOTS)[None, :]
+    inside = (i < n) & (j < n)
+    linked += environment * n * n
+    either = tl.load(linked + i * n + j, mask=inside, other=0) | tl.load(linked + j * n + i, mask=inside, other=0)
+    reach = ((either != 0) | (i == j)).to(tl.float16)
+    for _ in range(TIMES):
+        reach = (tl.dot(reach, reach) > 0).to(tl.float16)  # a sum of such products is 0 or at least 1
+    lowest = tl.min(tl.where(reach > 0, j, ROBOTS), 1)
+    robot = tl.arange(0, ROBOTS)
+    tl.store(label + environment * n + robot, lowest.to(tl.int64), mask=robot < n)
+
+
+def takes_few(points: Tensor, k: int) -> bool:
+    """Whether `nearest_of_few` takes points [B, N, 2]."""
+    return points.dtype == torch.float32 and max(points.shape[1], k) <= _FEW
+
+
+def nearest_of_few(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
+    """As neighbours.nearest, for queries [B, M, 2] among few points [B, N, 2]."""
+    (batch, m, _), n = queries.shape, points.shape[1]
+    distance = torch.empty((batch, m, k), dtype=torch.float32, device=points.device)
+    index = torch.empty((batch, m, k), dtype=torch.int64, device=points.device)
+    size = max(16, triton.next_power_of_2(max(n, k)))
+    if batch * m:
+        _nearest_of_few[(triton.cdiv(m, _PAIRS // size), batch)](
+            queries.contiguous(), points.contiguous(), distance, index, m, n,
+            EXCLUDE=exclude_self, K=k, ROWS=_PAIRS // size, POINTS=size, enable_fp_fusion=False,
+        )  # fmt: skip
+    return distance, index
+
+
+def takes_few_linked(adjacency: Tensor) -> bool:
+    """Whether `labels_of_few` takes links [B, N, N]."""
+    return 0 < adjacency.shape[-1] <= _FEW_LINKED
+
+
+def labels_of_few(adjacency: Tensor) -> Tensor:
+    """Lowest index of each robot's weakly connected component, [B, N] int64, from links [B, N, N] bool."""
+    batch, n, _ = adjacency.shape
+    label = torch.empty((batch, n), dtype=torch.int64, device=adjacency.device)
+    if batch:
+        _labels_of_few[(batch,)](
+            adjacency.contiguous().view(torch.uint8), label, n,
+            TIMES=(n - 1).bit_length(), ROBOTS=max(16, triton.next_power_of_2(n)), num_warps=8 if n > 64 else 4,
+        )  # fmt: skip
+    return label
 
 
 def nearest(

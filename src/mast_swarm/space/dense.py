@@ -1,4 +1,4 @@
-"""All pairs at once, in torch: for small teams on CUDA.
+"""All pairs at once, in torch (and a few kernels): for small teams on CUDA.
 
 Shapes alone decide what runs, and nothing here waits for the device (but `pairs_within`, whose result has a
 size only the data knows), so these functions can be captured in a CUDA graph. They run on the CPU too.
@@ -6,11 +6,17 @@ size only the data knows), so these functions can be captured in a CUDA graph. T
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+
+gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.space import _gpu as gpu
 
 PAIRS = 2**26  # pairs a block, which bounds memory to about 1 GiB
 
@@ -32,6 +38,8 @@ def _blocks(batch: int, queries: int, points: int) -> Iterator[slice]:
 
 def nearest_dense(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
     """As neighbours.nearest."""
+    if gpu is not None and queries.is_cuda and gpu.takes_few(points, k):
+        return gpu.nearest_of_few(queries, points, k, exclude_self)
     batch, m, _ = queries.shape
     n = points.shape[1]
     distance = queries.new_full((batch, m, k), math.inf)
@@ -117,6 +125,8 @@ def closure(adjacency: Tensor) -> Tensor:
 
 def labels(adjacency: Tensor) -> Tensor:
     """Lowest index of each robot's weakly connected component, [B, N] int64."""
+    if gpu is not None and adjacency.is_cuda and gpu.takes_few_linked(adjacency):
+        return gpu.labels_of_few(adjacency)
     n = adjacency.shape[-1]
     name = torch.arange(n, device=adjacency.device)
     together = closure(adjacency | adjacency.transpose(-1, -2))
