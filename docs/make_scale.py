@@ -158,7 +158,7 @@ def success_plot(path: Path) -> None:
                     label = name if t == 800.0 else None
                     colour = policy_colour(number)
                     axes.errorbar(agents, mean, half, fmt=f"o{line}", capsize=3, color=colour, label=label)
-        axes.set(xscale="log", xlabel="robots", ylabel="success rate", ylim=(0.0, 1.03))
+        axes.set(xscale="log", xlabel="robots", ylabel="success rate", ylim=(0.5, 1.02))
         axes.plot([], [], "k-", label="t = 800 s")
         axes.plot([], [], "k--", label="t = 200 s")
         axes.legend(loc="lower left", ncols=2)
