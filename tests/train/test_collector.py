@@ -108,14 +108,14 @@ def test_the_collector_resets_to_those_seeds(small: TrainConfig, monkeypatch: py
     config = replace(small, carry=0.0)
     processes = [collector(config, first, 2) for first in (0, 2)]  # with two environments each
     asked: list[int] = []
-    real = Navigation.reset
+    real = Navigation.draw
 
     def noted(self: Navigation, seeds: list[int], *rest: Any) -> Any:
-        if any(self is made.source for made in processes):  # not what an earlier test still draws in the background
+        if any(self is made.team.world for made in processes):  # not what an earlier test still draws in the background
             asked.extend(seeds)
         return real(self, seeds, *rest)
 
-    monkeypatch.setattr(Navigation, "reset", noted)
+    monkeypatch.setattr(Navigation, "draw", noted)
     for made in processes:
         for epoch in range(3):
             made.begin(epoch)
@@ -123,7 +123,7 @@ def test_the_collector_resets_to_those_seeds(small: TrainConfig, monkeypatch: py
     assert len(asked) == len(set(asked)) == 2 * 4 * 2
     assert sorted(asked) == sorted(s for epoch in range(4) for s in start_seeds(config, epoch, range(4)))
     drawn: list[list[int]] = []
-    monkeypatch.setattr(Navigation, "reset", lambda self, seeds, *rest: drawn.append(seeds) or real(self, seeds, *rest))
+    monkeypatch.setattr(Navigation, "draw", lambda self, seeds, *rest: drawn.append(seeds) or real(self, seeds, *rest))
     Validator(config, Policy(config.policy), CPU)
     assert validation_seeds(config) in drawn
 

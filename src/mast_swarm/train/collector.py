@@ -51,8 +51,7 @@ class Collector:
         self.config, self.replay, self.device = config, replay, device
         self.first, self.count = first, count
         self.team = Team(config, policy, device, count)
-        self.source = world_of(config)  # start states are drawn on the CPU, an epoch ahead
-        self.drawer = ThreadPoolExecutor(1)
+        self.drawer = ThreadPoolExecutor(1)  # start states are drawn an epoch ahead
         self.drawn: tuple[int, Future[Any]] | None = None
         self.teacher = make_teacher(config)
         self.policy_drives = config.expert_share < 1
@@ -70,9 +69,9 @@ class Collector:
     def begin(self, epoch: int) -> None:
         """Start an epoch: who drives, and start states for all environments that are not carried over."""
         carried, by_expert, seeds = self._plan(epoch)
-        fresh = self._starts(epoch)
-        if fresh is not None:
-            self.team.load(fresh, torch.from_numpy(~carried).nonzero()[:, 0])
+        drawn = self._starts(epoch)
+        if drawn is not None:
+            self.team.load(self.team.world.begin(*drawn), torch.from_numpy(~carried).nonzero()[:, 0])
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
         self.teacher.start()
@@ -92,12 +91,12 @@ class Collector:
         return carried & ~(before.random(self.count) < self.config.expert_share), by_expert, seeds
 
     def _starts(self, epoch: int) -> Any:
-        """The start states that an epoch needs, if any; the next epoch's are drawn in the background meanwhile."""
+        """What was drawn for the start states of an epoch, if any; the next epoch's are drawn in the background."""
 
         def draw(wanted: int) -> Any:
             needed = np.flatnonzero(~self._plan(wanted)[0])
             seeds = start_seeds(self.config, wanted, (self.first + int(e) for e in needed))
-            return self.source.reset(seeds) if seeds and self.config.gathers(wanted) else None
+            return self.team.world.draw(seeds) if seeds and self.config.gathers(wanted) else None
 
         ahead, self.drawn = self.drawn, (epoch + 1, self.drawer.submit(draw, epoch + 1))
         return ahead[1].result() if ahead is not None and ahead[0] == epoch else draw(epoch)

@@ -117,7 +117,7 @@ class Validator:
         self.config = config
         self.team = Team(config, policy, device, config.validation)
         seeds = validation_seeds(config)
-        self.starts = world_of(config).reset(seeds)
+        self.starts = self.team.world.reset(seeds)
         self.team.load(self.starts)
         self.team.seeds.copy_(torch.tensor(seeds))
         self._step = captured(self._forward, device)

@@ -45,6 +45,12 @@ class World(Protocol):
     def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> Any:
         """Start states, one environment a seed; the state of a seed does not depend on the others."""
 
+    def draw(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> tuple[Tensor, ...]:
+        """What chance decides of start states, on the CPU: little to move to a device."""
+
+    def begin(self, *drawn: Tensor) -> Any:
+        """The start states of what `draw` gave, on the world's device. Both together are `reset`."""
+
     def observe(self, state: Any) -> Any:
         """An Observation of the state."""
 

@@ -93,6 +93,10 @@ class Coverage:
 
     def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> CoverageState:
         """Start states, robots uniform in the world. `scenarios` names a density a seed where they differ."""
+        return self.begin(*self.draw(seeds, scenarios))
+
+    def draw(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> tuple[Tensor, Tensor]:
+        """Where robots are, [B, N, 2] metres, and densities [B, S, S], on the CPU."""
         names = [self.config.density] * len(seeds) if scenarios is None else list(scenarios)
         if len(names) != len(seeds):
             raise MastError(f"{len(names)} scenarios for {len(seeds)} seeds: give one a seed")
@@ -108,7 +112,7 @@ class Coverage:
             list(pool.map(fill, range(len(seeds))))
         shape = (self.config.agents, 2)
         robots = [np.random.default_rng([seed, 0]).uniform(0, self.config.side, shape) for seed in seeds]
-        return self._start(torch.from_numpy(np.stack(robots)).float(), torch.from_numpy(maps))
+        return torch.from_numpy(np.stack(robots)).float(), torch.from_numpy(maps)
 
     def state(self, positions: Tensor, density: Tensor) -> CoverageState:
         """A start state from positions [B, N, 2] in metres and densities [B, S, S] indexed [y, x], of any maximum.
@@ -141,9 +145,10 @@ class Coverage:
         maps = [normalised(rows, f"the density of environment {e}") for e, rows in enumerate(density.cpu().numpy())]
         if positions.dtype != torch.float64:
             positions = positions.float()
-        return self._start(positions, torch.from_numpy(np.stack(maps)))
+        return self.begin(positions, torch.from_numpy(np.stack(maps)))
 
-    def _start(self, positions: Tensor, density: Tensor) -> CoverageState:
+    def begin(self, positions: Tensor, density: Tensor) -> CoverageState:
+        """The start state of what was drawn."""
         positions, density = positions.to(self.device), density.to(self.device)
         batch, n, cells = *positions.shape[:2], self.config.cells
         sums = row_sums(density)

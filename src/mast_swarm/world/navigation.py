@@ -57,13 +57,21 @@ class Navigation:
 
     def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> NavigationState:
         """Start states. `scenarios` names one a seed where they differ (stratified tests)."""
+        return self.begin(*self.draw(seeds, scenarios))
+
+    def draw(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> tuple[Tensor, Tensor]:
+        """Where robots [B, N, 2] and goals [B, M, 2] are, metres, on the CPU."""
         names = [self.config.scenario] * len(seeds) if scenarios is None else list(scenarios)
         if len(names) != len(seeds):
             raise MastError(f"{len(names)} scenarios for {len(seeds)} seeds: give one a seed")
         starts = [sample(name, self.config, seed) for name, seed in zip(names, seeds, strict=True)]
         robots = np.stack([robots for robots, _ in starts])
         goals = np.stack([goals for _, goals in starts])
-        return self.state(torch.from_numpy(robots), torch.from_numpy(goals))
+        return torch.from_numpy(robots), torch.from_numpy(goals)
+
+    def begin(self, positions: Tensor, goals: Tensor) -> NavigationState:
+        """The start state of what was drawn."""
+        return self.state(positions, goals)
 
     def state(self, positions: Tensor, goals: Tensor) -> NavigationState:
         """A start state from positions [B, N, 2] and goals [B, M, 2] in metres."""
