@@ -74,7 +74,7 @@ def ours(world: Coverage, state: CoverageState) -> dict[str, Callable[[], object
         # A state comes with what the clairvoyant reads; here it is computed anew, as the peer does.
         "clairvoyant": lambda: clairvoyant.act(replace(state, moments=moments()), sight),
         "d_cvt": lambda: d_cvt.act(state, sight),
-        "observation": lambda: world.observe(state),
+        "observation": lambda: world.observe(state).features,
     }
 
 

@@ -15,12 +15,9 @@ each policy took there.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import shutil
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +25,14 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
-import tyro
 
-from benchmarks.coverage_cells import DRIVERS, ROOT, SWEEP, USUAL, Driver, worlds
+from benchmarks import kept
+from benchmarks.coverage_cells import DRIVERS, ROOT, SWEEP, USUAL, worlds
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.results import curves, interval
-from mast_swarm.evaluate.run import evaluate
 from mast_swarm.files import whole_file
 from mast_swarm.model import policy as zoo
-from mast_swarm.view.terminal import bars
 from mast_swarm.world.config import CoverageConfig
 
 METRICS = ("cost_time_average", "cost")
@@ -87,15 +82,6 @@ class SweepConfig:
         return cells[first - 1 :: count]
 
 
-def weights(driver: Driver) -> str | None:
-    """What a shipped policy is known by: its settings and weights in 16 digits. None where nothing is learned."""
-    if not driver.learned:
-        return None
-    folder = zoo.ZOO / "coverage" / driver.policy
-    content = b"".join((folder / name).read_bytes() for name in (zoo.CONFIG_FILE, zoo.WEIGHTS_FILE))
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
 def shipped(names: tuple[str, ...]) -> list[str]:
     """Those of the drivers that can be run; says which cannot."""
     missing = [
@@ -106,50 +92,29 @@ def shipped(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in missing]
 
 
-def read_cell(path: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """What a cell's file holds, or a blank one; a file of other settings is an error."""
-    if not path.exists():
-        return {**about, "policies": {}}
-    cell = json.loads(path.read_text(encoding="utf-8"))
-    differing = [f"{name} {cell.get(name)} -> {value}" for name, value in about.items() if cell.get(name) != value]
-    if differing:
-        raise MastError(f"{path} was made with other settings ({'; '.join(differing)}): give another --out")
-    return cell
-
-
 def run_driver(name: str, cell: str, world: CoverageConfig, config: SweepConfig) -> dict[str, Any]:
     """One policy on all environments of a cell: how it was run, and each metric's last value in every environment."""
     driver = DRIVERS[name]
-    delay = world.dt if driver.alone else None
-    folder = config.scratch / f"{cell}-{name}-{weights(driver) or 'fixed'}"
     settings = EvaluateConfig(
         world=world,
         policy=(driver.policy,),
         episodes=config.episodes,
         steps=config.steps,
-        delay=delay,
+        delay=world.dt if driver.alone else None,
         seed=config.seed,
-        out=folder,
+        out=config.scratch / f"{cell}-{name}-{kept.weights('coverage', driver.policy) or 'fixed'}",
         resume=True,
         batch=config.batch,
         device=config.device,
         precision=config.precision,
     )
-    resumed, began = folder.exists(), time.monotonic()
-    with bars() as bar:
-        _, summary = evaluate("coverage", settings, bar(f"{cell} {name}"))
-    table = pq.read_table(folder / "episodes.parquet")
-    ends = {metric: curves(table, driver.policy, metric)[1][:, -1].astype(float) for metric in METRICS}
-    found = {
-        "delay": delay,
-        "weights": weights(driver),
-        **{key: summary[key] for key in ("version", "device")},
-        "precision": "fp32" if summary["device"].endswith("CPU") else config.precision,
-        "seconds": None if resumed else round(time.monotonic() - began, 1),
-        **{metric: [round(value, DIGITS) for value in values] for metric, values in ends.items()},
-    }
-    shutil.rmtree(folder)
-    return found
+
+    def ends(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+        table = pq.read_table(folder / "episodes.parquet")
+        last = {metric: curves(table, driver.policy, metric)[1][:, -1].astype(float) for metric in METRICS}
+        return {metric: [round(value, DIGITS) for value in values] for metric, values in last.items()}
+
+    return kept.run(settings, f"{cell}-{name}", config.scratch, ends)
 
 
 def summarised(policies: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -201,14 +166,14 @@ def run_cell(cell: str, world: CoverageConfig, names: list[str], config: SweepCo
         "steps": config.steps,
         "seed": config.seed,
     }
-    kept = read_cell(path, about)["policies"]
+    have = kept.read(path, about)["policies"]
     for name in names:
-        if name in kept and kept[name]["weights"] == weights(DRIVERS[name]):
+        if name in have and have[name]["weights"] == kept.weights("coverage", DRIVERS[name].policy):
             continue
-        kept[name] = run_driver(name, cell, world, config)
-        ordered = {known: kept[known] for known in DRIVERS if known in kept}
+        have[name] = run_driver(name, cell, world, config)
+        ordered = {known: have[known] for known in DRIVERS if known in have}
         write_cell(path, {**about, **summarised(ordered), "policies": ordered})
-        mean, half = interval(np.array(kept[name]["cost_time_average"]))
+        mean, half = interval(np.array(have[name]["cost_time_average"]))
         yield f"{name}: {mean:.3f}" + (f" ± {half:.3f}" if half is not None else "")
 
 
@@ -223,9 +188,4 @@ def main(config: SweepConfig) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(tyro.cli(SweepConfig, prog="python -m benchmarks.coverage_sweep"))
-    except MastError as error:
-        sys.exit(f"coverage_sweep: {error}")
-    except KeyboardInterrupt:
-        sys.exit("coverage_sweep: interrupted; the same command goes on")
+    kept.command(main, SweepConfig, "coverage_sweep")

@@ -1,27 +1,20 @@
 """Success rate of MAST-M and of baselines against the size of the team: python -m benchmarks.success_at_scale [--help].
 
 The start states are the mix of `clusters`, 100 robots per square kilometre, the same for every policy. Each size has a
-small JSON file; what a file has is not run again, so a run that was stopped goes on where it was, and a policy can be
-added later and on another machine.
+small JSON file; what a file has is not run again, unless the weights of a shipped policy have changed since. So a run
+that was stopped goes on where it was, and a policy can be added later and on another machine.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
+from benchmarks import kept
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
-from mast_swarm.evaluate.run import evaluate
 from mast_swarm.files import write_json
-from mast_swarm.view.terminal import bars
 from mast_swarm.world.config import NavigationConfig
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "navigation" / "scale"
@@ -81,7 +74,6 @@ class SuccessConfig:
 def run_driver(name: str, agents: int, config: SuccessConfig) -> dict[str, Any]:
     """One policy on all start states of a size: how it was run, and the success rate at each of the instants."""
     driver = DRIVERS[name]
-    folder = config.scratch / f"{agents}-{name}"
     settings = EvaluateConfig(
         world=NavigationConfig(agents=agents),
         policy=(driver.policy,),
@@ -89,40 +81,29 @@ def run_driver(name: str, agents: int, config: SuccessConfig) -> dict[str, Any]:
         steps=round(max(TIMES)),
         delay=driver.delay,
         seed=config.seed,
-        out=folder,
-        resume=True,
         device=config.device,
         precision=config.precision,
     )
-    resumed, began = folder.exists(), time.monotonic()
-    with bars() as bar:
-        _, summary = evaluate("navigation", settings, bar(f"{agents:,} {name}"))
-    rows = [row for row in summary["rows"] if row["metric"] == "success_rate" and row["t"] in TIMES]
-    shutil.rmtree(folder)
-    return {
-        "delay": driver.delay,
-        **{key: summary[key] for key in ("version", "device")},
-        "precision": "fp32" if summary["device"].endswith("CPU") else config.precision,
-        "seconds": None if resumed else round(time.monotonic() - began, 1),
-        "success_rate": [{"t": row["t"], "mean": row["mean"], "ci95": row["ci95"]} for row in rows],
-    }
+
+    def at_times(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+        rows = [row for row in summary["rows"] if row["metric"] == "success_rate" and row["t"] in TIMES]
+        return {"success_rate": [{key: row[key] for key in ("t", "mean", "ci95")} for row in rows]}
+
+    return kept.run(settings, f"{agents}-{name}", config.scratch, at_times)
 
 
 def run_size(agents: int, config: SuccessConfig) -> str:
     """Bring the file of a size up to date; what was run, in words."""
     path = config.out / f"{agents}.json"
     about = {"agents": agents, "scenario": "clusters", "episodes": config.episodes(agents), "seed": config.seed}
-    found = json.loads(path.read_text()) if path.exists() else {**about, "policies": {}}
-    if {name: found.get(name) for name in about} != about:
-        raise MastError(f"{path} was made with other settings: give another --out")
-    told = []
+    have, told = kept.read(path, about)["policies"], []
     for name in config.policy:
-        if name in found["policies"] or agents > DRIVERS[name].most:
+        now = kept.weights("navigation", DRIVERS[name].policy)
+        if agents > DRIVERS[name].most or (name in have and have[name]["weights"] == now):
             continue
-        found["policies"][name] = ran = run_driver(name, agents, config)
-        found["policies"] = {known: found["policies"][known] for known in DRIVERS if known in found["policies"]}
-        write_json(path, found)
-        told.append(f"{name} " + ", ".join(f"{row['mean']:.3f}" for row in ran["success_rate"]))
+        have[name] = run_driver(name, agents, config)
+        write_json(path, {**about, "policies": {known: have[known] for known in DRIVERS if known in have}})
+        told.append(f"{name} " + ", ".join(f"{row['mean']:.3f}" for row in have[name]["success_rate"]))
     return "; ".join(told) or "already there"
 
 
@@ -133,9 +114,4 @@ def main(config: SuccessConfig) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(tyro.cli(SuccessConfig, prog="python -m benchmarks.success_at_scale"))
-    except MastError as error:
-        sys.exit(f"success_at_scale: {error}")
-    except KeyboardInterrupt:
-        sys.exit("success_at_scale: interrupted; the same command goes on")
+    kept.command(main, SuccessConfig, "success_at_scale")

@@ -16,17 +16,9 @@ import pytest
 
 from mast_swarm.cli import _option, main
 from mast_swarm.model import policy as policy_module
+from shared import mast, one_line
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
-
-
-def mast(*args: object) -> int:
-    """Exit status of a command."""
-    try:
-        main([str(arg) for arg in args])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +79,6 @@ def test_replay_chooses_episode_policies_and_file(
         assert mast("replay", *args) == 2
         assert message in one_line(capsys)
     assert page.read_text() == text
-
-
-def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """The error that was printed: one line, nothing else."""
-    printed = capsys.readouterr()
-    assert printed.err.startswith("mast: ") and printed.err.count("\n") == 1, printed.err
-    return printed.err
 
 
 def starts(path: Path, row: str) -> str:

@@ -13,21 +13,12 @@ import torch
 from PIL import Image
 
 from mast_swarm import Coverage
-from mast_swarm.cli import main
 from mast_swarm.model import policy as policy_module
+from shared import mast, one_line
 
 CITIES = Path(__file__).parents[1] / "docs" / "cities"
 WORLD = ["--agents", "4", "--side", "128", "--resolution", "4", "--sensor", "32", "--local-map", "128"]
 SMALL = [*WORLD, "--episodes", "2", "--steps", "6", "--device", "cpu"]
-
-
-def mast(*args: object) -> int:
-    """Exit status of a command."""
-    try:
-        main([str(arg) for arg in args])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def settings(folder: Path) -> dict[str, Any]:
@@ -138,8 +129,7 @@ def test_a_bad_density_file_is_named_in_one_line(
     write(tmp_path / name)
     density = f"{kind}:{tmp_path / name}"
     assert mast("evaluate", "coverage", *SMALL, *more, "--density", density, "--out", tmp_path / "r") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mast: ") and error.count("\n") == 1, error
+    error = one_line(capsys)
     assert str(tmp_path / name) in error and message in error
     assert not (tmp_path / "r").exists()
 
@@ -169,9 +159,7 @@ def test_bad_settings_are_one_line_and_leave_nothing(
     args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mast("evaluate", "coverage", *SMALL, *args, "--out", tmp_path / "r") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mast: ") and error.count("\n") == 1, error
-    assert message in error
+    assert message in one_line(capsys)
     assert not any(tmp_path.iterdir())
 
 

@@ -74,7 +74,7 @@ def test_only_what_is_missing_or_learned_anew_runs(
         ran.extend(config.policy)
         return evaluate(task, config, progress)
 
-    monkeypatch.setattr(sweep, "evaluate", counted)
+    monkeypatch.setattr(sweep.kept, "evaluate", counted)
     monkeypatch.setattr(zoo, "ZOO", tmp_path / "empty")
     sweep.main(settings(sweep, tmp_path, shard="1/2"))
     assert ran == ["clairvoyant", "c-cvt", "d-cvt"]  # what is not shipped is left out

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from mast_swarm.cli import main
 from mast_swarm.comms import Channel, DecentralPolicy
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import bench, cost, measure
@@ -23,6 +22,7 @@ from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model import Policy, PolicyConfig
 from mast_swarm.world.config import NavigationConfig
 from mast_swarm.world.navigation import Navigation
+from shared import mast, one_line
 
 CPU = torch.device("cpu")
 
@@ -34,15 +34,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "WARM", (8,))
     monkeypatch.setattr(bench, "SETTLED", 3)
     monkeypatch.setattr(bench, "arithmetic", lambda device: (1e11, "a guess"))
-
-
-def mast(*args: object) -> int:
-    """Exit status of a command."""
-    try:
-        main([str(arg) for arg in args])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_arithmetic_is_that_of_a_count_by_hand() -> None:
@@ -261,8 +252,7 @@ def test_neighbours_follow_from_the_density() -> None:
 )
 def test_bad_input_is_one_line(args: tuple[object, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert mast("bench", *args) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("mast: ") and printed.count("\n") == 1 and message in printed
+    assert message in one_line(capsys)
 
 
 def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,22 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mast_swarm.cli import main
 from mast_swarm.train.config import from_run
 from mast_swarm.train.recipes import recipe
+from shared import mast
 
 SETTINGS = shlex.split("""--agents 4 --features 3 --side 64 --communication-range 40 --sensor 16 --local-map 48
 --sigma 6 8 --layers 1 --epochs 2 --environments 2 --steps 3 --replay 20 --batch 4 --validation 2 --validation-steps 3
 --checkpoint-seconds 0 --device cpu""")
-
-
-def mast(*args: object) -> int:
-    """Exit status of a command."""
-    try:
-        main([str(arg) for arg in args])
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_the_help_has_the_flags_of_the_world_and_of_the_policy(capsys: pytest.CaptureFixture[str]) -> None:

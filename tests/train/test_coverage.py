@@ -27,27 +27,12 @@ from mast_swarm.train.recipes import recipe
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.run import train
 from mast_swarm.train.team import start_seeds
-from mast_swarm.train.trainer import RunOptions, Trainer
+from mast_swarm.train.trainer import Trainer
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.coverage import Coverage
+from shared import Stopped, options, stop_after
 
 CPU = torch.device("cpu")
-
-
-class Stopped(Exception):
-    """Thrown into a run to stop it between two epochs."""
-
-
-def options(folder: Path, **kwargs: Any) -> RunOptions:
-    return RunOptions(folder, CPU, **{"checkpoint_seconds": 0.0, **kwargs})
-
-
-def stop_after(epochs: int) -> Callable[[dict[str, Any]], None]:
-    def report(row: dict[str, Any]) -> None:
-        if row["epoch"] == epochs:
-            raise Stopped
-
-    return report
 
 
 def collector(config: TrainConfig) -> Collector:

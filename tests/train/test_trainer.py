@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,10 @@ from mast_swarm.train import checkpoint
 from mast_swarm.train.config import TrainConfig, from_run
 from mast_swarm.train.learner import Learner
 from mast_swarm.train.run import train
-from mast_swarm.train.trainer import RunOptions, Trainer
+from mast_swarm.train.trainer import Trainer
+from shared import Stopped, options, stop_after
 
 CPU = torch.device("cpu")
-
-
-class Stopped(Exception):
-    """Thrown into a run to stop it between two epochs."""
-
-
-def options(folder: Path, **kwargs: Any) -> RunOptions:
-    return RunOptions(folder, CPU, **{"checkpoint_seconds": 0.0, **kwargs})
-
-
-def stop_after(epochs: int) -> Callable[[dict[str, Any]], None]:
-    def report(row: dict[str, Any]) -> None:
-        if row["epoch"] == epochs:
-            raise Stopped
-
-    return report
 
 
 def stopped(config: TrainConfig, folder: Path, epochs: int = 1, **kwargs: Any) -> bytes:

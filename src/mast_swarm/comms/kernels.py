@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mast_swarm.model import list_kernels
-from mast_swarm.model.list_kernels import apart
+from mast_swarm.space._gpu import apart
 
 
 @triton.jit

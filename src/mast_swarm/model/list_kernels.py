@@ -11,7 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK, _TABLE_BLOCK = 4, 8  # keys at a time, without and with a table: the fastest of 2, 4, 8 and 16
+from mast_swarm.space._gpu import apart
+
+_BLOCK, _TABLE_BLOCK = 4, 8  # keys at a time, without a table and with one: each the faster there
 _LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -127,12 +129,6 @@ def _neighbours(
             found += tl.sum(near.to(tl.int32), 0)
     if not FILL:
         tl.store(count + r, found)
-
-
-@triton.jit
-def apart(x, y, from_x, from_y):
-    """Squared distances as plain torch rounds them: the launches below forbid fused multiply and add."""
-    return (x - from_x) * (x - from_x) + (y - from_y) * (y - from_y)
 
 
 @triton.jit

@@ -19,7 +19,8 @@ _FEW_LINKED = 128  # robots of a small team whose links a program holds
 
 
 @triton.jit
-def _squared(x, y, from_x, from_y):
+def apart(x, y, from_x, from_y):
+    """Squared distances as plain torch rounds them, in launches that forbid fused multiply and add."""
     return (x - from_x) * (x - from_x) + (y - from_y) * (y - from_y)
 
 
@@ -45,7 +46,7 @@ def _nearest(
             x2 = tl.load(there + 2 * (first + at), mask=inside, other=0.0)
             y2 = tl.load(there + 2 * (first + at) + 1, mask=inside, other=0.0)
             n = tl.load(name + first + at, mask=inside, other=0)
-            d = _squared(x, y, x2, y2)
+            d = apart(x, y, x2, y2)
             if EXCLUDE:
                 inside = inside & (n != w % own)
             worst = tl.max(best, 1)
@@ -81,7 +82,7 @@ def _count(place, there, begin, end, count, queries, squared, QUERIES: tl.conste
             inside = at < length
             x2 = tl.load(there + 2 * (first + at), mask=inside, other=0.0)
             y2 = tl.load(there + 2 * (first + at) + 1, mask=inside, other=0.0)
-            found += (inside & (_squared(x, y, x2, y2) < squared)).to(tl.int64)
+            found += (inside & (apart(x, y, x2, y2) < squared)).to(tl.int64)
     tl.store(count + q, found, mask=asked)
 
 
@@ -135,7 +136,7 @@ def _nearest_of_few(
     x, y = tl.load(queries + 2 * row, mask=row < m, other=0.0), tl.load(queries + 2 * row + 1, mask=row < m, other=0.0)
     x2 = tl.load(points + 2 * other, mask=other < n, other=0.0)
     y2 = tl.load(points + 2 * other + 1, mask=other < n, other=0.0)
-    d = _squared(x[:, None], y[:, None], x2[None, :], y2[None, :])
+    d = apart(x[:, None], y[:, None], x2[None, :], y2[None, :])
     out = (other >= n)[None, :]
     if EXCLUDE:
         out = out | (other[None, :] == row[:, None])

@@ -227,8 +227,7 @@ class CoverageConfig:
 
     def shown_to(self, shapes: Iterable[tuple[int, ...]]) -> CoverageConfig:
         """The same world where all is observed that policies with observations of these shapes take."""
-        wanted = any(shape[0] == 5 for shape in shapes)
-        return replace(self, seen_map=True) if wanted else self
+        return replace(self, seen_map=True) if any(len(s) == 3 and s[0] == 5 for s in shapes) else self
 
 
 WORLDS: dict[str, Any] = {config.task: config for config in (NavigationConfig, CoverageConfig)}  # settings by task
