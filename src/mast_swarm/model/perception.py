@@ -7,8 +7,9 @@ evaluation mode no statistic may run over robots, or information would leak betw
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,10 @@ from torch import Tensor, nn
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.model.config import ModelConfig
+
+convolution: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    from mast_swarm.model import convolution
 
 Perception = TypeVar("Perception", bound=type[nn.Module])
 _REGISTERED: dict[str, type[nn.Module]] = {}
@@ -92,9 +97,70 @@ class CNNPerception(nn.Module):
         if features.ndim != 5 or tuple(features.shape[2:]) != self.shape:
             expected = ", ".join(map(str, self.shape))
             raise MastError(f"features have shape {tuple(features.shape)}: expected [B, N, {expected}]")
-        # Channels lie innermost in memory, which is what convolutions are fast with; the linear layer's weights follow.
-        images = features.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        maps = self.convolutions(images)  # [B N, 32, H', W']
-        weight = self.linear.weight.unflatten(1, maps.shape[1:]).permute(0, 2, 3, 1).flatten(1)
-        messages = F.linear(maps.permute(0, 2, 3, 1).flatten(1), weight, self.linear.bias)
+        images = features.flatten(0, 1)
+        half = images.is_cuda and torch.is_autocast_enabled("cuda")
+        if half and convolution is not None and self.shape[0] <= _MOST_CHANNELS:
+            maps = self._by_kernels(images.to(torch.get_autocast_dtype("cuda")))
+        else:  # channels lie innermost in memory, which is what convolutions are fast with
+            maps = self.convolutions(images.contiguous(memory_format=torch.channels_last)).permute(0, 2, 3, 1)
+        weight = self.linear.weight.unflatten(1, (self.CHANNELS, *maps.shape[1:3])).permute(0, 2, 3, 1).flatten(1)
+        messages = F.linear(maps.flatten(1), weight, self.linear.bias)
         return messages.unflatten(0, features.shape[:2])  # [B, N, d_msg]
+
+    def _by_kernels(self, images: Tensor) -> Tensor:
+        """What `convolutions` makes of images [M, C, H, W], with channels innermost: [M, H', W', 32].
+
+        In training mode the running statistics of batch norm learn from the batch, as nn.BatchNorm2d's do.
+        """
+        layers: list[Any] = list(self.convolutions)
+        weights, norms = [layer.weight for layer in layers[::3]], layers[1::3]
+        room = max(4, 1 << (self.shape[0] - 1).bit_length()) - self.shape[0]  # the kernels take powers of two
+        images = F.pad(images, (0, 0, 0, 0, 0, room)).permute(0, 2, 3, 1).contiguous()
+        weights[0] = F.pad(weights[0], (0, 0, 0, 0, 0, room))
+        affine = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
+        maps, statistics, _ = convolution.convolutions(
+            images,
+            torch.stack([band(weight) for weight in weights]),
+            torch.stack([band(weight.detach().transpose(0, 1).flip(2, 3)) for weight in weights[1:]]),
+            affine,
+            None if self.training else _known(norms),
+        )
+        if self.training:
+            with torch.no_grad():
+                _learn(norms, statistics, images.shape)
+        return maps
+
+
+_MOST_CHANNELS = 8  # of images that the kernels take: their first layer is made for few
+
+
+def band(weight: Tensor) -> Tensor:
+    """A 3x3 convolution's weights [32, C, 3, 3] as matrices from windows of four pixels to pairs of them: [3, 128, 64].
+
+    Of vertical tap y. Rows: pixel i of a window and channel, 4 C of them, and zeros up to 128; columns: pixel j of a
+    pair and output. There stands the weight of tap [y, i - j], or zero where there is none.
+    """
+    taps = weight.permute(2, 3, 1, 0)  # [3, 3, C, 32]
+    both = torch.stack((F.pad(taps, (0, 0, 0, 0, 0, 1)), F.pad(taps, (0, 0, 0, 0, 1, 0))), dim=3)  # [3, 4, C, 2, 32]
+    full = both.flatten(3).flatten(1, 2)
+    return F.pad(full, (0, 0, 0, 128 - full.shape[1]))
+
+
+def _known(norms: list[Any]) -> Tensor:
+    """The running statistics of nn.BatchNorm2d as the kernels take them: mean, variance, scale, shift, [L, 4, 32]."""
+    scales = [norm.weight * torch.rsqrt(norm.running_var + norm.eps) for norm in norms]
+    rows = [
+        torch.stack((norm.running_mean, norm.running_var, scale, norm.bias - norm.running_mean * scale))
+        for norm, scale in zip(norms, scales, strict=True)
+    ]
+    return torch.stack(rows)
+
+
+def _learn(norms: list[Any], statistics: Tensor, images: torch.Size) -> None:
+    """Move the running statistics towards those of a batch of images [M, H, W, C], as nn.BatchNorm2d does."""
+    count, height, width, _ = images
+    for layer, (norm, (mean, variance, _, _)) in enumerate(zip(norms, statistics, strict=True), start=1):
+        pixels = count * (height - 2 * layer) * (width - 2 * layer)
+        norm.running_mean.lerp_(mean, norm.momentum)
+        norm.running_var.lerp_(variance * (pixels / (pixels - 1)), norm.momentum)
+        norm.num_batches_tracked.add_(1)
