@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from mast_swarm.comms import Channel, Relay, RelayState, decentral, views
 from mast_swarm.model.lists import attend_lists
-from mast_swarm.space import nearest, neighbour_graph
+from mast_swarm.space import nearest, neighbour_graph, radius_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -80,3 +81,65 @@ def test_entries(delay: float, reach: float | None, robots: int, monkeypatch: py
     monkeypatch.setattr(decentral, "kernels", None)
     for a, b in zip(fast, decentral._entries(state, reach), strict=True):
         assert torch.equal(a, b)
+
+
+def an_episode(channel: Channel, dt: float, robots: int, graphs: str) -> list[RelayState]:
+    """The states of 25 instants, before and after sampling; the first hops are made before anybody has sampled."""
+    relay, rng = Relay(channel, dt), torch.Generator().manual_seed(robots)
+    state = relay.start([1, 2, 3], robots, 5, like=torch.empty(0, device="cuda"))
+    states = []
+    positions = torch.rand(3, robots, 2, generator=rng) * 300
+    for _ in range(25):
+        positions = positions + torch.randn(3, robots, 2, generator=rng) * 20
+        here, message = positions.cuda(), torch.randn(3, robots, 5, generator=rng).cuda()
+        if graphs == "radius":
+            graph = radius_graph(here, 60.0)
+        else:
+            near = nearest(here, here, 3, exclude_self=True)[1]
+            graph = neighbour_graph(near, directed=graphs == "directed")
+        states.append(relay.exchange(state, graph))
+        states.append(relay.sample(states[-1], message, here, graph))
+        state = states[-1]
+    return states
+
+
+RELAYED = [  # delay, dt, loss, failure, hops by kernel
+    (1.0, 1.0, 0.0, 0.0, 25),
+    (1.0, 1.0, 0.0, 0.03, 25),
+    (0.1, 0.3, 0.0, 0.03, 25),
+    (1.0, 1.0, 0.3, 0.03, 0),
+    (2.5, 1.0, 0.0, 0.03, 0),
+    (0.1, 0.25, 0.0, 0.03, 0),
+]
+
+
+@pytest.mark.parametrize(("delay", "dt", "loss", "failure", "hops"), RELAYED)
+@pytest.mark.parametrize("graphs", ["both ways", "directed", "radius"])
+@pytest.mark.parametrize("robots", [1, 5, 33, 100])
+def test_relay(
+    delay: float, dt: float, loss: float, failure: float, hops: int, graphs: str, robots: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from mast_swarm.comms import kernels, relay
+
+    calls = Counter[str]()
+
+    def counted(name: str, kernel: Any) -> Any:
+        def call(*given: Any) -> Any:
+            calls[name] += 1
+            return kernel(*given)
+
+        return call
+
+    for name in ("hop", "sample"):
+        monkeypatch.setattr(kernels, name, counted(name, getattr(kernels, name)))
+    channel = Channel(delay, loss, failure, seed=4)
+    fast = an_episode(channel, dt, robots, graphs)
+    assert calls["hop"] == hops and calls["sample"] >= 8  # plain torch does the rest, and samples where a store is full
+    monkeypatch.setattr(relay, "kernels", None)
+    # Compared when all is over, so that no state has been changed by a later one. The stores are equal even where no
+    # entry refers to them: robots that have failed write to a free slot too.
+    for a, b in zip(fast, an_episode(channel, dt, robots, graphs), strict=True):
+        assert (a.step, a.spare) == (b.step, b.spare)
+        for field in ("table", "messages", "positions", "alive", "transmissions", "entries"):
+            assert torch.equal(getattr(a, field), getattr(b, field)), (a.step, field)

@@ -1,7 +1,9 @@
-"""What every robot's view takes on a GPU (Triton): its entries, who sees whom among them, and attention.
+"""What every robot's view takes on a GPU (Triton): the relay's table, the view's entries, who sees whom among them, and
+attention.
 
 Plain torch makes a pair-by-pair matrix of every view to find windows, and lists of them to attend; here distances live
-in registers, where attention in half precision finds out itself who sees whom.
+in registers, where attention in half precision finds out itself who sees whom. The relay takes plain torch dozens of
+small kernels, and a list of links whose length the device must tell.
 """
 
 from __future__ import annotations
@@ -16,6 +18,60 @@ from torch import Tensor
 
 from mast_swarm.model import list_kernels
 from mast_swarm.space._gpu import apart
+
+
+@triton.jit(do_not_specialize=["slots", "step"])
+def _sample(
+    table, alive, message, position, sampled, messages, positions, robots, layers, slots, width, step, slot_bits,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """One robot: what it says goes to its first slot that nobody refers to, and its rows to the new table."""
+    origin = tl.program_id(0).to(tl.int64)
+    environment, robot = origin // robots, origin % robots
+    rows = layers * robots
+    own = tl.where(tl.load(alive + origin) > 0, rows - robots + robot, -1)  # the row that gets its new entry; -1: none
+    table, sampled = table + environment * rows * robots, sampled + environment * rows * robots
+    row = tl.arange(0, ROWS)
+    entry = tl.load(table + row * robots + robot, mask=(row < rows) & (row != own), other=-1)
+    held = tl.where(entry >= 0, entry & ((1 << slot_bits) - 1), -1).to(tl.int32)
+    slot = 0
+    while tl.max((held == slot).to(tl.int32), 0) > 0:
+        slot += 1
+    place = (environment * slots + slot) * robots + robot
+    part, axis = tl.arange(0, WIDTH), tl.arange(0, 2)
+    said = tl.load(message + origin * width + part, mask=part < width)
+    tl.store(messages + place * width + part, said, mask=part < width)
+    tl.store(positions + 2 * place + axis, tl.load(position + 2 * origin + axis))
+    column = tl.arange(0, COLUMNS)
+    for layer in range(layers):
+        to = layer * robots + robot
+        known = tl.load(table + to * robots + column, mask=column < robots)
+        known = tl.where((column == robot) & (to == own), slot + (step.to(tl.int64) << slot_bits), known)
+        tl.store(sampled + to * robots + column, known, mask=column < robots)
+
+
+@triton.jit
+def _hop(table, heard, alive, hopped, transmissions, entries, robots, COLUMNS: tl.constexpr):
+    """One robot: the newest of what it holds and of what those it hears hold; and what that took, added up."""
+    target = tl.program_id(0).to(tl.int64)
+    environment, robot = target // robots, target % robots
+    first = environment * robots
+    column = tl.arange(0, COLUMNS)
+    inside = column < robots
+    newest = tl.load(table + target * robots + column, mask=inside, other=-1)
+    linked = tl.load(heard + target * robots + column, mask=inside & (column != robot), other=0) > 0
+    linked = linked & (tl.load(alive + first + column, mask=inside, other=0) > 0) & (tl.load(alive + target) > 0)
+    used, carried = 0, 0
+    source = tl.min(tl.where(linked, column, COLUMNS), 0)
+    while source < COLUMNS:
+        offered = tl.load(table + (first + source) * robots + column, mask=inside, other=-1)
+        newest = tl.maximum(newest, offered)
+        count = tl.sum((offered >= 0).to(tl.int32), 0)
+        used, carried = used + (count > 0).to(tl.int32), carried + count
+        source = tl.min(tl.where(linked & (column > source), column, COLUMNS), 0)
+    tl.store(hopped + target * robots + column, newest, mask=inside)
+    tl.atomic_add(transmissions + environment, used, sem="relaxed")
+    tl.atomic_add(entries + environment, carried, sem="relaxed")
 
 
 @triton.jit
@@ -162,9 +218,50 @@ def _attend(
 
 
 MOST_COLUMNS = 128  # of a view that one program holds
-MOST_ROBOTS = 4096  # of an environment whose views' entries one program holds
+MOST_ROBOTS = 4096  # of an environment whose views' entries one program holds; as many rows of the relay's table
+MOST_ROUNDS = 8  # of hops a period: plain torch stops when there is no news, and here every round is run
 _QUERIES, _KEYS = 64, 32  # at a time in attention
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
+
+
+def sample(state: Any, message: Tensor, positions: Tensor, slot_bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The table and the stores of `Relay.sample`, where free slots are left for sure: new tensors."""
+    batch, layers, robots, _ = state.table.shape
+    table = state.table.contiguous()
+    sampled = torch.empty_like(table)
+    messages = state.messages.clone(memory_format=torch.contiguous_format)
+    where = state.positions.clone(memory_format=torch.contiguous_format)
+    rows = triton.next_power_of_2(layers * robots)
+    _sample[(batch * robots,)](
+        table, state.alive.contiguous().view(torch.uint8), message.to(messages.dtype).contiguous(),
+        positions.to(where.dtype).contiguous(), sampled, messages, where,
+        robots, layers, messages.shape[1], messages.shape[3], state.step, slot_bits,
+        ROWS=rows, COLUMNS=triton.next_power_of_2(robots), WIDTH=triton.next_power_of_2(messages.shape[3]),
+        num_warps=_warps(rows),
+    )  # fmt: skip
+    return sampled, messages, where
+
+
+def hop(state: Any, heard: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The table of one layer after the rounds of a period without loss, and the two counts: new tensors.
+
+    heard: [B, N, N] bool, element b, i, j says that i hears j."""
+    batch, _, robots, _ = state.table.shape
+    heard, alive = heard.contiguous().view(torch.uint8), state.alive.contiguous().view(torch.uint8)
+    table, transmissions, entries = state.table.contiguous(), state.transmissions.clone(), state.entries.clone()
+    columns = triton.next_power_of_2(robots)
+    for _ in range(rounds):
+        hopped = torch.empty_like(table)
+        _hop[(batch * robots,)](
+            table, heard, alive, hopped, transmissions, entries, robots, COLUMNS=columns, num_warps=_warps(columns)
+        )
+        table = hopped
+    return table, transmissions, entries
+
+
+def _warps(entries: int) -> int:
+    """Warps of a program that holds so many table entries in registers."""
+    return max(1, entries // 512)
 
 
 def hold(

@@ -29,8 +29,10 @@ from torch import Tensor
 
 from mast_swarm import chance
 from mast_swarm.comms.config import Channel
+from mast_swarm.comms.views import kernels
 from mast_swarm.errors import MastError
 from mast_swarm.space import Graph, reachable
+from mast_swarm.space.graph import MatrixGraph
 
 SLOT_BITS = 20
 _LOSS, _FAILURE = 1, 2  # keep the two kinds of chance apart
@@ -55,7 +57,7 @@ class RelayState:
     @property
     def newest(self) -> Tensor:
         """The newest entry that i holds of j, [B, N, N] int64; -1: nothing."""
-        return self.table.amax(1)
+        return self.table[:, 0] if self.table.shape[1] == 1 else self.table.amax(1)
 
     @property
     def stamps(self) -> Tensor:
@@ -111,6 +113,9 @@ class Relay:
         With tau = 0 they also arrive, at once and everywhere that `graph` lets them; what was known before is
         gone.
         """
+        if _taken(state.table) and not self.instant and state.spare > 0:
+            table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
+            return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=state.spare - 1)
         table = torch.full_like(state.table, -1) if self.instant else state.table.clone()
         own = table[:, -1].diagonal(dim1=1, dim2=2)  # a view; a new sample makes its first hop last of all
         own.masked_fill_(state.alive, -1)
@@ -147,11 +152,16 @@ class Relay:
 
     def _hop(self, state: RelayState, graph: Graph) -> RelayState:
         """The rounds of a period: in round q the stamps hop that make at least q hops in it."""
+        rounds = -(-self.hops_a_period.numerator // self.hops_a_period.denominator)
+        whole = self.hops_a_period == rounds  # all stamps make the same hops
+        if _taken(state.table) and whole and self.channel.loss == 0 and rounds <= kernels.MOST_ROUNDS:
+            heard = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
+            table, transmissions, entries = kernels.hop(state, heard, rounds)
+            return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
         table = state.table[:, 0].reshape(batch * robots, robots)
         transmissions, entries = state.transmissions, state.entries
-        rounds = -(-self.hops_a_period.numerator // self.hops_a_period.denominator)
         for q in range(1, rounds + 1):
             left = self._left(table, state.step) - (q - 1)  # this round's too
             offer = table if isinstance(left, int) else table.masked_fill(left < 1, -1)
@@ -165,8 +175,8 @@ class Relay:
             if self.channel.loss > 0:
                 offered.masked_fill_(self._lost(state, source, target, q)[:, None], -1)
             table = table.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
-        whole = torch.cat((table.view(batch, 1, robots, robots), state.table[:, 1:]), dim=1)
-        return dataclasses.replace(state, table=whole, transmissions=transmissions, entries=entries)
+        table = torch.cat((table.view(batch, 1, robots, robots), state.table[:, 1:]), dim=1)
+        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
 
     def _aged(self, table: Tensor, step: int) -> Tensor:
         """The table one period on: stamps in the layer of their next hop, none that a newer one outruns."""
@@ -206,6 +216,11 @@ class Relay:
         robots = state.alive.shape[1]
         event = (_LOSS, state.step, q, source % robots, target % robots)
         return chance.uniform(chance.combine(state.chance[target // robots], *event)) < self.channel.loss
+
+
+def _taken(table: Tensor) -> bool:
+    """Whether the GPU kernels take a table [B, W, N, N]."""
+    return kernels is not None and table.is_cuda and table.shape[1] * table.shape[2] <= kernels.MOST_ROBOTS
 
 
 def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
