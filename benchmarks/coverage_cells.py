@@ -24,13 +24,15 @@ class Driver:
 
 
 # By the name that files give it. LPAC-K3 exchanges messages many times before it acts: it runs centrally, as if that
-# took no time; `lpac-k3-alone` pays for each hop, as MAST-M does.
+# took no time; `lpac-k3-alone` pays for each hop, as MAST-M does. `lpac-k3-seen` has MAST-M's fifth map as well.
 DRIVERS = {
     "clairvoyant": Driver("clairvoyant", learned=False),
     "c-cvt": Driver("c-cvt", learned=False),
     "d-cvt": Driver("d-cvt", learned=False),
     "lpac-k3": Driver("lpac-k3"),
     "lpac-k3-alone": Driver("lpac-k3", alone=True),
+    "lpac-k3-seen": Driver("lpac-k3-seen"),
+    "lpac-k3-seen-alone": Driver("lpac-k3-seen", alone=True),
     "mast-m": Driver("mast-m", alone=True),
     "mast-m-central": Driver("mast-m"),
     "mast-m-paper": Driver("mast-m-paper", alone=True),

@@ -86,10 +86,10 @@ def cover(path: Path, world: CoverageConfig, policies: tuple[str, ...]) -> None:
 
 
 def sides(path: Path) -> None:
-    """The time average of every environment, a strip a policy and side, with its mean."""
+    """The time average of every environment, a strip a policy and side, with its mean; of two sides or more."""
     cells = {side: cell(cell_name(count, count, side)) for side, count in SIDES.items()}
     present = [name for name in NAMES if any(name in found["policies"] for found in cells.values())]
-    if not present:
+    if sum("mast-m" in found["policies"] for found in cells.values()) < 2:
         return
     chance = np.random.default_rng(0)
     with style():
@@ -115,12 +115,9 @@ def sides(path: Path) -> None:
 
 
 def heat_maps(path: Path) -> None:
-    """How far MAST-M is below D-CVT and LPAC-K3 for each N and F; without it, how far the clairvoyant is."""
+    """How far MAST-M is below D-CVT and LPAC-K3 for each N and F; where two cells have both."""
     pairs = [("mast-m", "d-cvt"), ("mast-m", "lpac-k3")]
-    found = {pair: gains(*pair) for pair in pairs if gains(*pair)}
-    if not found:
-        pair = ("clairvoyant", "d-cvt")
-        found = {pair: gains(*pair)} if gains(*pair) else {}
+    found = {pair: gains(*pair) for pair in pairs if len(gains(*pair)) > 1}
     if not found:
         return
     with style():

@@ -16,7 +16,10 @@ __all__ = ["NUMBERS", "city_world"]  # the latter for the pictures
 
 PICTURES = DOCS / "pictures"
 NOT_YET = "not run yet"
-POLICIES = ("clairvoyant", "mast-m", "mast-m-central", "mast-m-paper", "lpac-k3", "lpac-k3-alone", "c-cvt", "d-cvt")
+POLICIES = (
+    "clairvoyant", "mast-m", "mast-m-central", "mast-m-paper",
+    "lpac-k3", "lpac-k3-alone", "lpac-k3-seen", "lpac-k3-seen-alone", "c-cvt", "d-cvt",
+)  # fmt: skip
 CENTRE = cell_name(32, 32)  # what the policies are trained on
 # Of MAST-M below another policy in %: least and most in the paper, each with its N, F.
 CLAIMS = {"d-cvt": ((6, (8, 8)), (43, (40, 32))), "lpac-k3": ((-4, (8, 8)), (58, (64, 8)))}

@@ -59,6 +59,25 @@ def scale_table(kind: str) -> str:
     return text
 
 
+def summary() -> str:
+    """What one GPU does in a step, of the largest team and of every robot alone."""
+    from mast_swarm.view.scale import duration, memory, table_rows
+
+    rows = []
+    for result in measured("scale", "cuda"):
+        largest = result["rows"][-1]
+        cells = table_rows(result)[-1]
+        forward = ["one forward pass of the policy", duration(largest["forward_ms"]), ""]
+        step = ["a whole step: observe, components, policy, motion, metric", cells["step"], cells["memory"]]
+        rows += [[f"{cells['robots']} robots, one place", *row] for row in (forward, step)]
+    for result in measured("decentral", "cuda"):
+        for row, cells in zip(result["rows"], table_rows(result), strict=True):
+            what = "hear, pass on, decide"
+            rows.append([f"{cells['robots']} robots, each alone", what, cells["step"], memory(row["peak_bytes"])])
+    names = dict.fromkeys(result["machine"]["device"] for result in measured("scale", "cuda"))
+    return table([f"one {' / '.join(names)}", "what", "time", "memory"], rows) if rows else "Not measured yet.\n"
+
+
 GPUS, LINK = 8, 450e9  # of one machine, and bytes a second that each can send the others over NVLink 4
 
 
@@ -79,7 +98,7 @@ def strips_estimate() -> str:
         sent = halo_bytes(config, robots, side)
         halo = sent / (halo_bytes(config, 1, 1.0) / 2)  # robots; a world of one metre sends its robot to both sides
         work = robots / GPUS + halo
-        step = grown["factor"] * work ** grown["exponent"] + 1e3 * sent / LINK
+        step = grown["overhead"] + grown["each"] * work + 1e3 * sent / LINK
         cells = [f"{robots:,}", f"{robots // GPUS:,}", f"{halo:,.0f}", memory(sent), duration(1e3 * sent / LINK)]
         rows.append([*cells, duration(step), memory(each * work)])
     head = ["robots", "of each GPU", "of its halos", "sent", "at 450 GB/s", "step, estimated", "memory of each"]
@@ -117,6 +136,7 @@ def _success(size: dict[str, Any], policy: str, t: float) -> tuple[float, float]
 
 
 NUMBERS: dict[str, Callable[[], str]] = {
+    "scale-summary": summary,
     "scale-success": success_table,
     "scale-cpu": lambda: scale_table("cpu"),
     "scale-gpu": lambda: scale_table("cuda"),

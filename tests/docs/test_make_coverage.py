@@ -61,8 +61,7 @@ def test_controllers_alone(blocks: ModuleType, tmp_path: Path) -> None:
 
     draw_coverage.sides(tmp_path / "coverage-sides.png")
     draw_coverage.heat_maps(tmp_path / "coverage-grid.png")
-    assert "(pictures/coverage-sides.png)" in blocks.sides()
-    assert "(pictures/coverage-grid.png)" in blocks.grid()
+    assert not list(tmp_path.glob("*.png"))  # of one cell there is nothing to compare
 
 
 def test_the_ends_of_the_grid_are_found(blocks: ModuleType, tmp_path: Path) -> None:
@@ -77,5 +76,8 @@ def test_the_ends_of_the_grid_are_found(blocks: ModuleType, tmp_path: Path) -> N
     assert "| `mast-m` | alone, 0.2 s a hop |" in blocks.policies()
     import draw_coverage
 
+    put(tmp_path, "n64-f64-s1448", {"d-cvt": 0.8, "mast-m": 0.5})
     draw_coverage.heat_maps(tmp_path / "coverage-grid.png")
-    assert (tmp_path / "coverage-grid.png").exists()
+    draw_coverage.sides(tmp_path / "coverage-sides.png")
+    assert "(pictures/coverage-sides.png)" in blocks.sides()
+    assert "(pictures/coverage-grid.png)" in blocks.grid()

@@ -49,17 +49,24 @@ def test_arithmetic_is_that_of_a_count_by_hand() -> None:
     assert cost.forward_flops(policy.config, 0) == 2 * weights
 
 
-def test_growth_fits_a_power_of_the_size() -> None:
+def test_growth_fits_a_line() -> None:
     sizes = [100, 1_000, 10_000, 100_000, 1_000_000]
-    grown = cost.growth(sizes, [5.0, 5.0, *(2e-3 * size**1.1 for size in sizes[2:])])
+    times = [7.0, 7.0, *(12.0 + 5e-5 * size for size in sizes[2:])]
+    grown = cost.growth(sizes, times)
     assert grown is not None
-    assert grown["exponent"] == pytest.approx(1.1) and grown["factor"] == pytest.approx(2e-3)
+    assert (grown["overhead"], grown["each"]) == (pytest.approx(12.0), pytest.approx(5e-5))
     assert (grown["from"], grown["to"]) == (10_000, 1_000_000)  # what is small does not count
-    assert grown["times_time"] == pytest.approx(100**1.1)
-    assert grown["times_faster_than_n"] == pytest.approx(100**0.1)
+    assert grown["times_time"] == pytest.approx(times[-1] / times[2])
+    assert grown["times_faster_than_n"] == pytest.approx(times[-1] / times[2] / 100)
     few = cost.growth([50, 100, 200, 400], [9.0, 9.0, 2.0, 4.0])
-    assert few is not None and (few["from"], few["exponent"]) == (200, pytest.approx(1.0))
-    assert cost.growth([50, 100], [1.0, 4.0])["exponent"] == pytest.approx(2.0)  # type: ignore[index]
+    assert few is not None and (few["from"], few["overhead"], few["each"]) == (
+        200,
+        pytest.approx(0.0),
+        pytest.approx(0.01),
+    )
+    steep, falling = cost.growth([50, 100], [1.0, 4.0]), cost.growth([50, 100], [4.0, 1.0])
+    assert steep is not None and steep["overhead"] == 0.0 and 0.02 < steep["each"] < 0.04
+    assert falling is not None and falling["each"] == 0.0 and 1.0 < falling["overhead"] < 4.0
     assert cost.growth([50], [1.0]) is None
 
 
@@ -123,7 +130,7 @@ def test_scale_from_the_command_line(quick: None, tmp_path: Path, capsys: pytest
     told = capsys.readouterr().out
     (file,) = tmp_path.glob("scale-*.json")
     assert f"written: {file}" in told and f"plot: {file.with_suffix('.png')}" in told
-    assert "50 robots: " in told and "fitted exponent" in told and "faster than dense" in told
+    assert "50 robots: " in told and "ns a robot" in told and "a dense training step takes" in told
     assert file.with_suffix(".png").stat().st_size > 10_000
     found = json.loads(file.read_text())
     assert found["machine"]["device"] and (found["precision"], found["policy"]) == ("fp32", "navigation/mast-m")

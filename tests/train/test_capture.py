@@ -39,8 +39,7 @@ def step() -> dict[str, Any]:
     positions, density = empty(batch, ROBOTS, 2), empty(batch, CELLS, CELLS)
     seen, corner = (empty(batch, ROBOTS, *rest, kind=torch.int64) for rest in ((CELLS, CELLS // 64), (2,)))
     weights, share = empty(CONFIG.map_cells, PIXELS), empty(CONFIG.map_cells + 1, PIXELS)
-    resize = (weights, empty(PIXELS, kind=torch.int64), CONFIG.map_cells // PIXELS)
-    features = dense.pictures(density, seen, corner, resize, share, positions, CONFIG.communication_range, True)
+    features = dense.pictures(density, seen, corner, weights, share, positions, CONFIG.communication_range, True)
     unpacked = dense.with_surroundings(
         empty(batch, ROBOTS, 2, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
     )
@@ -61,7 +60,7 @@ def test_worlds_sense_and_move_without_waiting(step: dict[str, Any]) -> None:
     assert [tuple(part.shape) for part in step["marked"]] == [(3, ROBOTS, CELLS, CELLS // 64), (3, CELLS, CELLS // 64)]
 
 
-@pytest.mark.parametrize("name", ["best", "lpac-k3"])
+@pytest.mark.parametrize("name", ["best", "lpac-k3-seen"])
 def test_policies_decide_without_waiting(step: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # knows no such device
     policy = make(recipe(name, "coverage").policy).to(META)

@@ -57,10 +57,17 @@ def test_the_paper_recipe_is_the_papers() -> None:
     assert paper.epochs - paper.collect == 100 and paper.updates_an_epoch() == 100_000 // 256
     assert (paper.policy.layers, paper.policy.message_width, paper.world) == (8, 32, CoverageConfig())
     assert {recipe(name, "coverage").policy.kind for name in ("paper", "best")} == {"mast"}
-    lpac = recipe("lpac-k3", "coverage")
-    assert lpac.policy.kind == "lpac"  # and all else as MAST-M has it but for the weight decay
-    best = recipe("best", "coverage")
-    assert replace(lpac, policy=best.policy, weight_decay=best.weight_decay) == best
+
+
+@pytest.mark.parametrize(("name", "maps"), [("lpac-k3", 4), ("lpac-k3-seen", 5)])
+def test_the_baseline_learns_as_mast_m_does(name: str, maps: int) -> None:
+    lpac, best = recipe(name, "coverage"), recipe("best", "coverage")
+    assert lpac.policy.kind == "lpac" and lpac.policy.observation_shape == lpac.world.observation_shape == (
+        maps,
+        32,
+        32,
+    )
+    assert replace(lpac, world=best.world, policy=best.policy, weight_decay=best.weight_decay) == best
 
 
 def test_a_sample_of_the_paper_recipe_is_small() -> None:

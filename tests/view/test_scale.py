@@ -99,11 +99,11 @@ def test_rows_of_text(result: dict[str, Any]) -> None:
 def test_conclusions_are_sentences(result: dict[str, Any]) -> None:
     told = conclusions(result)
     assert told[0] == (
-        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fitted exponent 1.00)"
+        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fit: 0 µs + 3,000 ns a robot)"
     )
     assert told[2:] == [
-        "10,000 robots: a forward pass is 5.0x faster than the dense one",
-        "1,000 robots: a training step is 3.2x faster than dense",
+        "10,000 robots: a dense forward pass takes 5.0x the time",
+        "1,000 robots: a dense training step takes 3.2x the time",
     ]
     assert (
         conclusions(result | {"growth": {"step": None, "forward": None}, "against_dense": [], "training": None}) == []

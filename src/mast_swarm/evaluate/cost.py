@@ -79,24 +79,33 @@ def growth(sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any] | Non
     """How times [n] grow with ascending sizes [n]: over those of at least 10,000 where there are two, else over the
     upper half; None for one size.
 
-    exponent and factor: least squares of log time on log size, time = factor * size ** exponent. times_faster_than_n:
-    growth of the time over growth of the size, from the first to the last; 1 is linear.
+    overhead and each: time = overhead + each * size, by least squares of the relative errors, neither below 0.
+    times_faster_than_n: growth of the time over growth of the size, from the first to the last; 1 is linear.
     """
     large = [n for n, size in enumerate(sizes) if size >= LARGE]
     half = max(0, min(len(sizes) // 2, len(sizes) - 2))
     kept = large if len(large) > 1 else list(range(half, len(sizes)))
     if len(kept) < 2:
         return None
-    x, y = [math.log(sizes[n]) for n in kept], [math.log(times[n]) for n in kept]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    exponent = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
     first, last = kept[0], kept[-1]
     times_size, times_time = sizes[last] / sizes[first], times[last] / times[first]
+    overhead, each = _line([sizes[n] for n in kept], [times[n] for n in kept])
     return {
         "from": sizes[first],
         "to": sizes[last],
-        "exponent": exponent,
-        "factor": math.exp(mean_y - exponent * mean_x),
+        "overhead": overhead,
+        "each": each,
         "times_time": times_time,
         "times_faster_than_n": times_time / times_size,
     }
+
+
+def _line(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
+    """overhead and each of `growth`: what makes overhead / time + each * size / time nearest to 1."""
+    p, q = [1 / time for time in times], [size / time for size, time in zip(sizes, times, strict=True)]
+    pp, qq, pq = (sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((p, p), (q, q), (p, q)))
+    overhead = (sum(p) * qq - sum(q) * pq) / (pp * qq - pq * pq)
+    each = (sum(q) * pp - sum(p) * pq) / (pp * qq - pq * pq)
+    if overhead < 0:
+        return 0.0, sum(q) / qq
+    return (sum(p) / pp, 0.0) if each < 0 else (overhead, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,14 +89,18 @@ def conclusions(result: Mapping[str, Any]) -> list[str]:
         if grown is not None:
             found.append(
                 f"{grown['from']:,} to {grown['to']:,} robots: {name} takes {grown['times_time']:.2f}x the time, "
-                f"{grown['times_faster_than_n']:.2f}x of linear (fitted exponent {grown['exponent']:.2f})"
+                f"{grown['times_faster_than_n']:.2f}x of linear (fit: {_fit(grown)})"
             )
     for dense in result["against_dense"][-2:]:
-        found.append(f"{dense['agents']:,} robots: a forward pass is {dense['ratio']:.1f}x faster than the dense one")
+        found.append(f"{dense['agents']:,} robots: a dense forward pass takes {dense['ratio']:.1f}x the time")
     if result["training"] is not None:
         trained = result["training"]
-        found.append(f"{trained['agents']:,} robots: a training step is {trained['ratio']:.1f}x faster than dense")
+        found.append(f"{trained['agents']:,} robots: a dense training step takes {trained['ratio']:.1f}x the time")
     return found
+
+
+def _fit(grown: Mapping[str, Any]) -> str:
+    return f"{duration(grown['overhead'])} + {1e6 * grown['each']:,.0f} ns a robot"
 
 
 def scale_plot(result: Mapping[str, Any], path: Path) -> Path:
@@ -130,9 +135,10 @@ def _draw_times(axes: Axes, result: Mapping[str, Any]) -> None:
     _line(axes, rows, "floor_ms", "arithmetic floor of the pass", color=INK, linestyle=":", linewidth=1.4)
     grown = result["growth"]["step"]
     if grown is not None:
-        sizes = [rows[0]["agents"], rows[-1]["agents"]]
-        fitted = [grown["factor"] * size ** grown["exponent"] for size in sizes]
-        label = f"fit to steps of {short(grown['from'])} to {short(grown['to'])}: $N^{{{grown['exponent']:.2f}}}$"
+        first, last = (math.log10(rows[at]["agents"]) for at in (0, -1))
+        sizes = [10 ** (first + (last - first) * part / 50) for part in range(51)]  # a line bends on logarithmic axes
+        fitted = [grown["overhead"] + grown["each"] * size for size in sizes]
+        label = f"fit to steps of {short(grown['from'])} to {short(grown['to'])}: {_fit(grown)}"
         axes.plot(sizes, fitted, color=SOFT, linestyle=(0, (5, 3)), linewidth=1.1, label=label, zorder=1.5)
     axes.set_ylabel("time")
 
