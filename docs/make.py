@@ -78,7 +78,7 @@ def scenario_results() -> str:
 
 
 def train_benchmark() -> str:
-    found = load("benchmarks/results/train-h200.json")
+    found = load("benchmarks/results/train-navigation-nvidia-h200.json")
     names = {
         "update": "update: batch, forward, backward, AdamW",
         "sense_and_decide": "sense and decide",

@@ -158,7 +158,25 @@ def benchmark() -> str:
     return table([f"against {found['peer']}", *names.values()], rows) + "\n" + " ".join(memory) + "\n"
 
 
+def step() -> str:
+    """What a step of training takes on a GPU; the first three are a whole step of the worlds."""
+    path = ROOT / "benchmarks/results/train-coverage-nvidia-h200.json"
+    if not path.exists():
+        return "Not measured yet.\n"
+    found = json.loads(path.read_text())
+    parts, given = found["parts_ms"], found["settings"]
+    world = {
+        "draw what robots observe, decide": parts["sense_and_decide"],
+        "clairvoyant's label, on the CPU": parts["expert_on_cpu"],
+        "keep the samples, move, sense, cost": parts["push_and_move"],
+    }
+    rows = [*world.items(), ("all of these", sum(world.values())), ("one update of the policy", parts["update"])]
+    head = f"{found['device']}, {given['environments']} environments x {given['agents']} robots, batch {given['batch']}"
+    return table([head, "time"], [[name, f"{spent:.2f} ms"] for name, spent in rows])
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
+    "coverage-step": step,
     "coverage-means": means,
     "coverage-policies": policies,
     "coverage-pairs": pairs,

@@ -300,7 +300,7 @@ class TrainBenchConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     out: Path = Path("runs/bench")
-    """Folder for train.json."""
+    """Folder for the file, which bears the names of the task and the machine."""
 
 
 def _bench_train(config: TrainBenchConfig) -> None:
@@ -310,15 +310,17 @@ def _bench_train(config: TrainBenchConfig) -> None:
     import json
 
     from mast_swarm.evaluate.actors import pick_device
+    from mast_swarm.evaluate.measure import file_name
     from mast_swarm.files import write_json
     from mast_swarm.train.bench import bench_train
 
     device = pick_device(config.device)
     _writable(config.out)
     found = bench_train(chosen, device)
-    write_json(config.out / "train.json", found)
+    made = config.out / f"{file_name(f'train-{config.task}', found['device'])}.json"
+    write_json(made, found)
     print(json.dumps(found, indent=1))
-    print(f"written: {config.out / 'train.json'}")
+    print(f"written: {made}")
 
 
 def _bench_teams(config: ScaleConfig | WorldBenchConfig | DecentralBenchConfig) -> None:

@@ -19,7 +19,7 @@ _KINDS = {
     "attention": ("_forward_whole", "_backward_whole", "_forward", "_backward_keys", "_backward_queries"),
     "norms": ("norm",),
     "activations": ("relu",),
-    "convolutions": ("conv", "fprop", "dgrad", "wgrad"),
+    "convolutions": ("conv", "fprop", "dgrad", "wgrad", "gradient", "activate", "statistics"),
     "products": ("gemm", "nvjet", "cutlass", "splitK"),
     "optimiser": ("multi_tensor_apply",),
 }
@@ -70,7 +70,12 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
         "first_validation_s": first,
         "all_epochs_s": (rolled * config.steps * whole + alone * found["update"]) / 1e3
         + learning * validation / config.validate_every,
-        "settings": {"environments": config.environments, "batch": config.batch, "agents": config.world.agents},
+        "settings": {
+            "environments": config.environments,
+            "agents": config.world.agents,
+            "batch": config.batch,
+            "updates": config.updates,
+        },
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
     }
 

@@ -147,7 +147,7 @@ RECIPES: dict[str, dict[str, TrainConfig]] = {
         # weight decay, which is that of its own paper.
         "lpac-k3": replace(
             _COVERAGE_BEST,
-            world=replace(_COVERAGE_BEST.world, seen_map=False),
+            world=CoverageConfig(dt=1.0),
             policy=LPACConfig(action_scale=5.0),
             weight_decay=1e-3,
         ),
