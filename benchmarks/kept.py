@@ -58,7 +58,7 @@ def run(settings: EvaluateConfig, name: str, scratch: Path, taken: Taken) -> dic
         "delay": settings.delay,
         "weights": known,
         **{key: summary[key] for key in ("version", "device")},
-        "precision": "fp32" if summary["device"].endswith("CPU") else settings.precision,
+        "precision": settings.precision,
         "seconds": None if resumed else round(time.monotonic() - began, 1),
         **taken(folder, summary),
     }

@@ -57,7 +57,7 @@ class SuccessConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of learned policies on a GPU."""
+    """Arithmetic of learned policies."""
 
     def __post_init__(self) -> None:
         for name in self.policy:

@@ -165,6 +165,9 @@ def test_world_and_decentral_from_the_command_line(
 ) -> None:
     assert mast("bench", "world", "--sizes", "3x20", "1x60", "--device", "cpu", "--out", tmp_path) == 0
     assert mast("bench", "decentral", "--sizes", "2x12", "--device", "cpu", "--out", tmp_path) == 0
+    assert (
+        mast("bench", "decentral", "--sizes", "2x12", "--precision", "bf16", "--device", "cpu", "--out", tmp_path) == 0
+    )
     told = capsys.readouterr().out
     assert "3 x 20 robots: " in told and "2 x 12 robots: " in told
     (world,) = (json.loads(file.read_text()) for file in tmp_path.glob("world-*.json"))
@@ -172,7 +175,8 @@ def test_world_and_decentral_from_the_command_line(
     first = world["rows"][0]
     assert list(first["parts_ms"]) == ["motion", "metric", "observe"]
     assert first["robots_per_s"] == pytest.approx(1e3 * 60 / first["step_ms"])
-    (alone,) = (json.loads(file.read_text()) for file in tmp_path.glob("decentral-*.json"))
+    half, alone = (json.loads(file.read_text()) for file in sorted(tmp_path.glob("decentral-*.json")))
+    assert (alone["precision"], half["precision"]) == ("fp32", "bf16") and list(tmp_path.glob("decentral-*-bf16.json"))
     (row,) = alone["rows"]
     assert list(row["parts_ms"]) == ["decide", "perceive", "relay"]
     assert row["ratio"] == pytest.approx(row["step_ms"] / row["central_ms"])
@@ -183,19 +187,20 @@ def test_what_is_measured_is_what_evaluation_runs() -> None:
     policy = Policy.load(bench.POLICY)
     world = Navigation(NavigationConfig(agents=20, scenario="clusters-1"))
     ran = rollout(world, policy, [0], 3, record=1)
-    team = Together(policy, 20, CPU)
+    team = Together(policy, 20, CPU, "fp32")
     for _ in range(3):
         team.step(Clock(CPU))
     assert torch.equal(team.state.positions[0], torch.from_numpy(ran.recordings[0].positions[3]))
 
-    alone, run, state = Alone(policy, 2, 20, CPU), DecentralPolicy(policy, Channel(delay=1.0), 1.0), world.reset([0, 1])
+    alone, state = Alone(policy, 2, 20, CPU, "fp32"), world.reset([0, 1])
+    run = DecentralPolicy(policy, Channel(delay=1.0), 1.0)
     run.start([0, 1])
     for _ in range(6):
         alone.step(Clock(CPU))
         state = world.step(state, run.act(world.observe(state)))
         assert torch.equal(alone.state.positions, state.positions)
     # Settling moves robots by another hand, and leaves tables as old as if they had decided alone.
-    settled = Alone(policy, 1, 20, CPU)
+    settled = Alone(policy, 1, 20, CPU, "fp32")
     settled.settle(5)
     assert settled.held.step == 5 and int(settled.held.stamps[0, 0, 0]) == 5
     assert int(settled.held.stamps.max()) == 5 and int((settled.held.stamps >= 0).sum()) > 60
@@ -232,9 +237,9 @@ def test_default_sizes_are_those_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
 @torch.inference_mode()
 def test_the_estimate_that_refuses_is_above_what_a_step_takes() -> None:
     policy, agents = Policy.load(bench.POLICY), 4_000
-    Together(policy, agents, CPU).step(Clock(CPU))  # loads what is compiled
+    Together(policy, agents, CPU, "fp32").step(Clock(CPU))  # loads what is compiled
     memory = Memory(CPU)
-    team = Together(policy, agents, CPU)
+    team = Together(policy, agents, CPU, "fp32")
     memory.restart()
     team.step(Clock(CPU))
     needed = cost.step_bytes(policy.config, agents, bench.DENSITY)

@@ -43,6 +43,15 @@ def test_decentral_without_delay_equals_central(policy_folder: Path, directed: b
     assert [ran.recordings[0].delay for ran in (central, alone, late)] == [None, 0.0, 2.0]
 
 
+@pytest.mark.parametrize("channel", [None, Channel(delay=1.0)])
+def test_half_precision(world: Navigation, policy_folder: Path, channel: Channel | None) -> None:
+    exact, half = (
+        rollout(world, str(policy_folder), SEEDS, 5, channel=channel, record=1, precision=precision)
+        for precision in ("fp32", "bf16")
+    )
+    assert 0 < np.abs(positions(half) - positions(exact)).max() < 1.0  # m, of 25
+
+
 def test_names_folders_and_objects_are_the_same_policy(world: Navigation, policy_folder: Path) -> None:
     by_name = rollout(world, "lsap", SEEDS, 5)
     by_object = rollout(world, Lsap(dt=1.0, max_speed=5.0), SEEDS, 5)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -57,10 +58,11 @@ def labels(kind: str | None, positions: Tensor, seed: int) -> Tensor | None:
     tokens=st.integers(1, 60),
     component=st.sampled_from([None, "labels", "matrix"]),
     turned=st.booleans(),
+    rows=st.sampled_from([4096, 1]),
     seed=st.integers(0, 99),
 )
 def test_paths_agree_in_value_and_gradient(
-    device: str, kind: str, batch: int, tokens: int, component: str | None, turned: bool, seed: int
+    device: str, kind: str, batch: int, tokens: int, component: str | None, turned: bool, rows: int, seed: int
 ) -> None:
     heads, width = 2, 8
     positions = scatter(kind, batch, tokens, seed).to(device)
@@ -75,7 +77,8 @@ def test_paths_agree_in_value_and_gradient(
     expected = attend_packed(qkv, heads, rotation, mask)
     (grad,) = torch.autograd.grad(expected, qkv, weight)
     for path in ("lists", "kernel"):
-        window = find_window(positions, RADIUS, label, path)
+        with patch.object(windowed, "_CPU_ROWS", rows):  # beyond so many the CPU sorts
+            window = find_window(positions, RADIUS, label, path)
         order = torch.arange(batch * tokens, device=device) if window.order is None else window.order
         tables = None if rotation is None else tuple(table.flatten(0, 1)[order] for table in rotation)
         y = attend(qkv.flatten(0, 1)[order], heads, tables, window)
@@ -113,6 +116,26 @@ def test_a_policy_decides_alike_on_every_path(
     for path in ("lists", "kernel"):
         for ours, dense in zip(results[path], results["dense"], strict=True):
             assert torch.allclose(ours, dense, atol=1e-5), path
+
+
+@pytest.mark.parametrize("rows", [4096, 64])
+@pytest.mark.parametrize("path", ["dense", "kernel"])
+def test_half_precision_on_the_cpu(path: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windowed, "_CPU_ROWS", rows)
+    config = PolicyConfig(layers=3, heads=2, head_dim=16, attention_radius=RADIUS, observation_dim=5)
+    policy = Policy(config, seed=1)
+    policy.path = path
+    positions = scatter("uniform", 2, 150, 3)
+    features = torch.randn(2, 150, 5, generator=torch.Generator().manual_seed(0))
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            exact = policy(features, positions)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found = policy(features, positions)
+        assert found.dtype == torch.float32 and not torch.equal(found, exact)
+        assert torch.linalg.vector_norm(found - exact) < 0.03 * torch.linalg.vector_norm(exact)
+    found.square().mean().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in policy.parameters() if p.grad is not None)
 
 
 def test_a_wide_team_keeps_its_phases() -> None:

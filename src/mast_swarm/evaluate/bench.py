@@ -1,7 +1,7 @@
 """Benchmarks of this machine: how a closed-loop step grows with the team, the world alone, and every robot alone.
 
 All run the shipped MAST-M in the navigation world at 100 robots per square kilometre, in bf16 on a GPU and in fp32 on
-the CPU. Times are medians; each function gives what `mast bench` writes to a file.
+the CPU unless told otherwise. Times are medians; each function gives what `mast bench` writes to a file.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def bench_scale(config: ScaleConfig, device: torch.device, report: Report = _sil
 
     report: is told of each row when it is there.
     """
-    policy, about = Policy.load(POLICY).to(device), machine(device)
+    policy, about, precision = Policy.load(POLICY).to(device), machine(device), config.arithmetic(device.type)
     sizes = _fitting(policy, config, device)
     flops, source = arithmetic(device)
     rows: list[dict[str, Any]] = []
     with torch.inference_mode():
         for agents in WARM:
-            Together(policy, agents, device).step(Clock(device))
+            Together(policy, agents, device, precision).step(Clock(device))
     memory = Memory(device)
     for agents in sizes:
-        row = _scale_row(policy, agents, device, memory, rows[-1] if rows else None)
+        row = _scale_row(policy, agents, device, precision, memory, rows[-1] if rows else None)
         rows.append(row | {"floor_ms": 1e3 * agents * cost.forward_flops(policy.config, row["neighbours"]) / flops})
         report(rows[-1])
-    return _heading("scale", about) | {
+    return _heading("scale", about, precision) | {
         "attention_radius_m": policy.config.attention_radius,
         "layers": policy.config.layers,
         "width": policy.config.width,
@@ -66,12 +66,11 @@ def bench_scale(config: ScaleConfig, device: torch.device, report: Report = _sil
         "rows": rows,
         "growth": {part: cost.growth(sizes, [row[f"{part}_ms"] for row in rows]) for part in ("step", "forward")},
         "against_dense": _against_dense(rows),
-        "training": _training(policy, sizes, device),
+        "training": _training(policy, sizes, device, precision),
     }
 
 
-def _heading(benchmark: str, about: dict[str, Any]) -> dict[str, Any]:
-    precision = "bf16" if about["kind"] == "cuda" else "fp32"
+def _heading(benchmark: str, about: dict[str, Any], precision: str) -> dict[str, Any]:
     return {
         "benchmark": benchmark,
         "machine": about,
@@ -97,15 +96,15 @@ def _world(agents: int, device: torch.device) -> Navigation:
     return Navigation(NavigationConfig(agents=agents, scenario="clusters-1"), device)
 
 
-def _half(device: torch.device) -> AbstractContextManager[Any]:
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+def _half(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 class Together:
     """A team of one environment in a closed loop, one forward pass for all, with the parts of a step apart."""
 
-    def __init__(self, policy: Policy, agents: int, device: torch.device) -> None:
-        self.policy, self.device = policy, device
+    def __init__(self, policy: Policy, agents: int, device: torch.device, precision: str) -> None:
+        self.policy, self.device, self.precision = policy, device, precision
         self.world = _world(agents, device)
         self.state = self.world.reset([0])
         self.seeds = torch.zeros(1, dtype=torch.int64, device=device)
@@ -117,7 +116,7 @@ class Together:
         clock.mark("observe")
         given = self.policy.inputs(observation)
         clock.mark("components")
-        with _half(self.device):
+        with _half(self.device, self.precision):
             prediction = self.policy(**given)
         clock.mark("policy")
         time = self.state.step * self.world.config.dt
@@ -130,10 +129,10 @@ class Together:
 
 @torch.inference_mode()
 def _scale_row(
-    policy: Policy, agents: int, device: torch.device, memory: Memory, before: dict[str, Any] | None
+    policy: Policy, agents: int, device: torch.device, precision: str, memory: Memory, before: dict[str, Any] | None
 ) -> dict[str, Any]:
     """One size: the whole step by parts, and the forward pass alone on the start state. before: the last size's."""
-    team = Together(policy, agents, device)
+    team = Together(policy, agents, device, precision)
     given = policy.inputs(team.world.observe(team.state))
     memory.restart()
     parts = medians(team.step, device, SECONDS)
@@ -148,16 +147,18 @@ def _scale_row(
         "step_ms": whole,
         "parts_ms": parts,
         "robots_per_s": 1e3 * agents / whole,
-        "forward_ms": _forward(policy, given, device)["whole"],
+        "forward_ms": _forward(policy, given, device, precision)["whole"],
         "peak_bytes": peak,
-        **_dense(policy, given, device, memory, before),
+        **_dense(policy, given, device, precision, memory, before),
     }
 
 
-def _forward(policy: Policy, given: dict[str, Tensor], device: torch.device, **repeats: int) -> dict[str, float]:
+def _forward(
+    policy: Policy, given: dict[str, Tensor], device: torch.device, precision: str, **repeats: int
+) -> dict[str, float]:
     def run(clock: Clock) -> None:
         clock.mark()
-        with _half(device):
+        with _half(device, precision):
             policy(**given)
         clock.mark("forward")
 
@@ -165,7 +166,12 @@ def _forward(policy: Policy, given: dict[str, Tensor], device: torch.device, **r
 
 
 def _dense(
-    policy: Policy, given: dict[str, Tensor], device: torch.device, memory: Memory, before: dict[str, Any] | None
+    policy: Policy,
+    given: dict[str, Tensor],
+    device: torch.device,
+    precision: str,
+    memory: Memory,
+    before: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """The forward pass over all pairs, where memory and time, judged by the team before, allow it."""
     agents, free = given["positions"].shape[1], free_memory(device)
@@ -178,7 +184,8 @@ def _dense(
     try:
         memory.restart()
         repeats = {"least": 1, "warm": 0} if seconds > SECONDS else {}
-        return {"dense_ms": _forward(policy, given, device, **repeats)["whole"], "dense_peak_bytes": memory.peak()}
+        spent = _forward(policy, given, device, precision, **repeats)["whole"]
+        return {"dense_ms": spent, "dense_peak_bytes": memory.peak()}
     finally:
         policy.path = "auto"
 
@@ -189,7 +196,7 @@ def _against_dense(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"agents": row["agents"], "ratio": row["dense_ms"] / row["forward_ms"]} for row in both]
 
 
-def _training(policy: Policy, sizes: Sequence[int], device: torch.device) -> dict[str, Any] | None:
+def _training(policy: Policy, sizes: Sequence[int], device: torch.device, precision: str) -> dict[str, Any] | None:
     """A training step (forward and backward) of one environment by neighbour lists and over all pairs."""
     small = [agents for agents in sizes if agents <= TRAINED]
     if not small:
@@ -204,7 +211,7 @@ def _training(policy: Policy, sizes: Sequence[int], device: torch.device) -> dic
             policy.path = path
             policy.zero_grad()
             clock.mark()
-            with _half(device):
+            with _half(device, precision):
                 loss = policy(**given).square().mean()
             loss.backward()
             clock.mark(path)
@@ -270,19 +277,19 @@ def _world_row(environments: int, agents: int, device: torch.device, memory: Mem
 
 def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: Report = _silent) -> dict[str, Any]:
     """A decentralised step, a message taking one control period a hop, against one central forward pass."""
-    policy, about = Policy.load(POLICY).to(device), machine(device)
+    policy, about, precision = Policy.load(POLICY).to(device), machine(device), config.arithmetic(device.type)
     pairs, rows = config.pairs(device.type), []
     for environments, agents in pairs:
         needed = cost.decentral_bytes(policy.config, environments, agents, DENSITY)
         what = f"{environments:,} x {agents:,} robots, with a table of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
     with torch.inference_mode():
-        Alone(policy, 1, WARM[0], device).step(Clock(device))
+        Alone(policy, 1, WARM[0], device, precision).step(Clock(device))
     memory = Memory(device)
     for environments, agents in pairs:
-        rows.append(_decentral_row(policy, environments, agents, device, memory))
+        rows.append(_decentral_row(policy, environments, agents, device, precision, memory))
         report(rows[-1])
-    return _heading("decentral", about) | {"settled_steps": SETTLED, "rows": rows}
+    return _heading("decentral", about, precision) | {"settled_steps": SETTLED, "rows": rows}
 
 
 class Alone:
@@ -292,8 +299,8 @@ class Alone:
     far less and leaves them just as old.
     """
 
-    def __init__(self, policy: Policy, environments: int, agents: int, device: torch.device) -> None:
-        self.policy, self.device = policy, device
+    def __init__(self, policy: Policy, environments: int, agents: int, device: torch.device, precision: str) -> None:
+        self.policy, self.device, self.precision = policy, device, precision
         self.world = _world(agents, device)
         dt = self.world.config.dt
         self.relay = Relay(Channel(delay=dt), dt)
@@ -304,7 +311,7 @@ class Alone:
         self._keep(self._message())
 
     def _message(self) -> Tensor:
-        with _half(self.device):
+        with _half(self.device, self.precision):
             return self.policy.perceive(self.observation.features)
 
     def _keep(self, message: Tensor) -> None:
@@ -327,14 +334,14 @@ class Alone:
 
     def settle(self, steps: int) -> None:
         for _ in range(steps):
-            with _half(self.device):
+            with _half(self.device, self.precision):
                 prediction = self.policy(**self.policy.inputs(self.observation))
             self._move(self._command(prediction), Clock(self.device))
 
     def step(self, clock: Clock) -> None:
         """One control period."""
         clock.mark()
-        with _half(self.device):
+        with _half(self.device, self.precision):
             prediction = decide(self.policy, self.held)
         command = self._command(prediction)
         clock.mark("decide")
@@ -343,14 +350,14 @@ class Alone:
 
 @torch.inference_mode()
 def _decentral_row(
-    policy: Policy, environments: int, agents: int, device: torch.device, memory: Memory
+    policy: Policy, environments: int, agents: int, device: torch.device, precision: str, memory: Memory
 ) -> dict[str, Any]:
-    team = Alone(policy, environments, agents, device)
+    team = Alone(policy, environments, agents, device, precision)
     team.settle(SETTLED)
     memory.restart()
     parts = medians(team.step, device, SECONDS, warm=1)
     whole, peak = parts.pop("whole"), memory.peak()
-    central = _forward(policy, policy.inputs(team.observation), device)["whole"]
+    central = _forward(policy, policy.inputs(team.observation), device, precision)["whole"]
     return {
         "environments": environments,
         "agents": agents,

@@ -15,7 +15,24 @@ _PAIRS = tyro.conf.arg(help_behavior_hint="", metavar="BxN [BxN ...]")
 
 
 @dataclass(frozen=True)
-class ScaleConfig:
+class _PolicyConfig:
+    """What benchmarks of a policy share."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the policy's products; auto: bf16 on a GPU, fp32 on the CPU."""
+
+    def arithmetic(self, device: str) -> str:
+        """fp32 or bf16, on a kind of device."""
+        return {"cpu": "fp32", "cuda": "bf16"}[device] if self.precision == "auto" else self.precision
+
+    def suffix(self, device: str) -> str:
+        """What names of files end in: the arithmetic where it is not the usual one."""
+        chosen = self.arithmetic(device)
+        return "" if chosen == _PolicyConfig().arithmetic(device) else f"-{chosen}"
+
+
+@dataclass(frozen=True)
+class ScaleConfig(_PolicyConfig):
     """Time and memory of a closed-loop step with the shipped MAST-M against the size of the team."""
 
     teams: ClassVar[dict[str, tuple[int, ...]]] = {
@@ -79,7 +96,7 @@ class WorldBenchConfig(_TeamsConfig):
 
 
 @dataclass(frozen=True)
-class DecentralBenchConfig(_TeamsConfig):
+class DecentralBenchConfig(_PolicyConfig, _TeamsConfig):
     """A step in which every robot decides alone, a message taking one control period a hop."""
 
     teams: ClassVar[dict[str, tuple[str, ...]]] = {

@@ -49,7 +49,8 @@ class EvaluateConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where worlds and learned policies run."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of learned policies on a GPU (positions and phases stay fp32); the CPU uses fp32."""
+    """Arithmetic of learned policies' products (positions and phases stay fp32). bf16 is faster on GPUs, and on CPUs
+    that have instructions for it."""
 
     def __post_init__(self) -> None:
         if not self.policy:

@@ -43,13 +43,12 @@ def rollout(
 
     policy: a name, a folder, or the thing itself; learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one a seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    precision: fp32, or bf16 for a learned policy on a GPU. progress: is told of each instant done.
+    precision: of a learned policy's products, fp32 or bf16. progress: is told of each instant done.
     """
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else type(policy).__name__)
     actor, seeds = make_actor(policy, world, channel), list(seeds)
-    half = precision == "bf16" and world.device.type == "cuda"
     with torch.inference_mode():
         state = world.reset(seeds, scenarios)
         actor.start(seeds)
@@ -61,7 +60,7 @@ def rollout(
             if record:
                 frames.append(_frame(world, state, observation, record))
             if step < steps:
-                with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=half):
+                with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
                     command = actor.act(state, observation)
                 state = world.step(state, command)
             progress(1)

@@ -105,6 +105,11 @@ def attend_backward(qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists:
     return into
 
 
+def loopable(x: Tensor) -> Tensor:
+    """x in a type that the CPU's compiled loops take: they know no half precision, which products may have given."""
+    return x.float() if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16) else x
+
+
 def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
     """Turn rows x [n, H d_a] in place, each head of row r by the phases of rotation[entry[r]] ([U,
     d_a/2])."""
@@ -122,13 +127,14 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
 def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
     """x[asks] + y and its layer norm, [n, d] each: x [m, d], asks [n] (None: all of x), y [n, d] (None: nothing).
 
-    On a GPU under autocast the norm is given in half precision, which is what the next product takes.
+    Under autocast the norm is given in half precision, which is what the next product takes.
     """
     if kernels is not None and x.is_cuda and x.dtype == torch.float32:
         return kernels.add_normed(x, asks, y, norm.weight, norm.bias, norm.eps)
     total = x if asks is None else x[asks]
     total = total if y is None else total + y
-    return total, norm(total)
+    kind, normed = x.device.type, norm(total)
+    return total, normed.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else normed
 
 
 @contextmanager

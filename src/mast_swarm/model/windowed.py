@@ -87,6 +87,13 @@ def find_window(positions: Tensor, radius: float, component: Tensor | None, path
         return _by_kernel(points, radius, component)
     batch, tokens, _ = points.shape
     n = batch * tokens
+    order = None
+    if (
+        path == "kernel" and not matrix and tokens > _CPU_ROWS
+    ):  # neighbours then lie near in memory, which is read faster
+        order = Cells.build(points, torch.full((batch,), radius * SLACK)).order
+        points = points.reshape(-1, 2)[order].view_as(points)
+        component = None if component is None else component.flatten()[order]
     source, target = pairs_within(points, radius, "auto")  # sorted by target
     if component is not None:
         if matrix:
@@ -96,7 +103,7 @@ def find_window(positions: Tensor, radius: float, component: Tensor | None, path
         source, target = source[kept], target[kept]
     forth = _with_itself(source, target, n)
     if not matrix:
-        return Window(forth, forth, None, path)
+        return Window(forth, forth, order, path)
     order = source.argsort(stable=True)
     return Window(forth, _with_itself(target[order], source[order], n), None, path)
 
@@ -128,7 +135,7 @@ def attend(qkv: Tensor, heads: int, rotation: Rotation | None, window: Window) -
     """Self-attention from what one projection gives: qkv [n, 3 d], rotation tables [n, d_a/2] -> [n, d]."""
     if window.path == "kernel":
         cos, sin = rotation if rotation is not None else (None, None)
-        return cast(Tensor, _Attention.apply(qkv, cos, sin, window, heads))
+        return cast(Tensor, _Attention.apply(listed.loopable(qkv), cos, sin, window, heads))
     n = len(qkv)
     q, k, v = qkv.unflatten(-1, (3, heads, -1)).unbind(1)  # [n, H, d_a] each
     if rotation is not None:
@@ -209,14 +216,13 @@ def _infer(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> 
     x, h = add_normed(x, window.order, None, blocks[0].norm1)
     if len(parts) > 1:
         x, h = x.clone(), h.contiguous()  # written to below
-        q, kv = torch.empty_like(h), h.new_empty(n, 2 * h.shape[1])
+        q, kv = torch.empty_like(x), x.new_empty(n, 2 * x.shape[1])
     for block, norm in zip(blocks, norms, strict=True):
         for part in parts:
-            found = project(block, h[part], size, rotation, token[part])
-            if len(parts) == 1:
-                q, kv = found
-            else:
-                q[part], kv[part] = found
+            into = None if len(parts) == 1 else (q[part], kv[part])
+            found = project(block, h[part], size, rotation, token[part], into)
+        if len(parts) == 1:
+            q, kv = found
         for part in parts:
             own = Lists(lists.rows, lists.start[part], lists.count[part])
             y = attend_lists(q, every[part], kv, own, block.attention.heads)
@@ -229,14 +235,22 @@ def _infer(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> 
     return h
 
 
-def project(block: Block, h: Tensor, asked: int, rotation: Rotation | None, entry: Tensor) -> tuple[Tensor, Tensor]:
+def project(
+    block: Block,
+    h: Tensor,
+    asked: int,
+    rotation: Rotation | None,
+    entry: Tensor,
+    into: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
     """Queries [asked, d] of the first rows, keys and values [n, 2 d] of all, from the normed h [n, d]; row r is turned
-    by the phases of rotation[entry[r]]."""
+    by the phases of rotation[entry[r]]. into: where to write them."""
     attention, d = block.attention, h.shape[1]
     # In the precision of h before they are cut: autocast would turn each piece anew.
     weight, bias = attention.qkv.weight.to(h.dtype), attention.qkv.bias.to(h.dtype)
     q = F.linear(h[:asked], weight[:d], bias[:d])
     kv = F.linear(h, weight[d:], bias[d:])
+    q, kv = (listed.loopable(q), listed.loopable(kv)) if into is None else (into[0].copy_(q), into[1].copy_(kv))
     if rotation is not None:
         turn_rows(q, rotation, entry[:asked], attention.heads)
         turn_rows(kv[:, :d], rotation, entry, attention.heads)
