@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "SECONDS", 0.0)
     monkeypatch.setattr(bench, "WARM", (8,))
     monkeypatch.setattr(bench, "SETTLED", 3)
-    monkeypatch.setattr(bench, "arithmetic", lambda device: (1e11, "a guess"))
+    monkeypatch.setattr(bench, "arithmetic", lambda device, precision: (1e11, "a guess"))
 
 
 def test_arithmetic_is_that_of_a_count_by_hand() -> None:
@@ -121,7 +121,7 @@ def test_names_of_files_bear_the_machine() -> None:
 
 
 def test_a_product_tells_what_the_device_can_do() -> None:
-    flops, source = measure.arithmetic(CPU)
+    flops, source = measure.arithmetic(CPU, "fp32")
     assert 1e8 < flops < 1e15 and "2048" in source
 
 

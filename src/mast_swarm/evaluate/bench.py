@@ -47,7 +47,7 @@ def bench_scale(config: ScaleConfig, device: torch.device, report: Report = _sil
     """
     policy, about, precision = Policy.load(POLICY).to(device), machine(device), config.arithmetic(device.type)
     sizes = _fitting(policy, config, device)
-    flops, source = arithmetic(device)
+    flops, source = arithmetic(device, precision)
     rows: list[dict[str, Any]] = []
     with torch.inference_mode():
         for agents in WARM:

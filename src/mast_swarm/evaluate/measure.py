@@ -152,11 +152,12 @@ def file_name(benchmark: str, device: str) -> str:
     return f"{benchmark}-{re.sub('[^a-z0-9]+', '-', device.lower()).strip('-')}"
 
 
-def arithmetic(device: torch.device) -> tuple[float, str]:
-    """Operations a second that the device can do (bf16 on a GPU, fp32 on the CPU), and where the number is from."""
-    if device.type == "cuda" and torch.cuda.get_device_name(device) in KNOWN_PEAKS:
+def arithmetic(device: torch.device, precision: str) -> tuple[float, str]:
+    """Operations a second that the device can do in fp32 or bf16, and where the number is from."""
+    on_gpu, half = device.type == "cuda", precision == "bf16"
+    if on_gpu and half and torch.cuda.get_device_name(device) in KNOWN_PEAKS:
         return KNOWN_PEAKS[torch.cuda.get_device_name(device)], "dense bf16 as its maker states"
-    side, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (2048, torch.float32)
+    side, dtype = 8192 if on_gpu else 2048, torch.bfloat16 if half else torch.float32
     a = torch.ones((side, side), dtype=dtype, device=device)
 
     spent = []
