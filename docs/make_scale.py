@@ -12,7 +12,7 @@ from blocks import DOCS, ROOT, table
 
 def measured(benchmark: str, kind: str) -> list[dict[str, Any]]:
     """What `mast bench` found on the machines of a kind, cpu or cuda."""
-    files = sorted((ROOT / "benchmarks/results").glob(f"{benchmark}-*.json"))
+    files = sorted((ROOT / "benchmarks/results").glob(f"{benchmark}-*.json"), key=lambda path: path.stem)
     found = [json.loads(path.read_text()) for path in files]
     return [result for result in found if result.get("machine", {}).get("kind") == kind]
 

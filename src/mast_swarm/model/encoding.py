@@ -113,7 +113,7 @@ class Learned(Encoding):
         super().__init__(config)
         self.scale = config.position_scale
         self.mlp = nn.Sequential(
-            nn.Linear(2, 2 * config.width), nn.LeakyReLU(), nn.Linear(2 * config.width, config.width)
+            nn.Linear(2, 2 * config.width), nn.LeakyReLU(inplace=True), nn.Linear(2 * config.width, config.width)
         )
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(d)
         self.attention = Attention(config)
         self.norm2 = nn.LayerNorm(d)
-        self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, d))
+        self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, d))
 
     def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
         x = x + self.attention(self.norm1(x), rotation, mask)

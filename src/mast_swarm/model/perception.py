@@ -56,7 +56,7 @@ class MLPPerception(nn.Module):
         (self.inputs,) = config.observation_shape
         self.mlp = nn.Sequential(
             nn.Linear(self.inputs, 2 * config.width),
-            nn.LeakyReLU(),
+            nn.LeakyReLU(inplace=True),
             nn.Linear(2 * config.width, config.message_width),
         )
 
@@ -89,7 +89,7 @@ class CNNPerception(nn.Module):
         layers: list[nn.Module] = []
         for inputs in (channels, *[self.CHANNELS] * (self.LAYERS - 1)):
             layers += [nn.Conv2d(inputs, self.CHANNELS, self.KERNEL, bias=False), nn.BatchNorm2d(self.CHANNELS)]
-            layers += [nn.LeakyReLU()]
+            layers += [nn.LeakyReLU(inplace=True)]
         self.convolutions = nn.Sequential(*layers)
         self.linear = nn.Linear(self.CHANNELS * (height - lost) * (width - lost), config.message_width)
 

@@ -55,7 +55,7 @@ class Policy(Learned):
             self.encoding = make_encoding(config)
             self.goal = nn.Parameter(torch.randn(d) / d**0.5) if config.variant == "C" else None
             self.mast = MAST(config)
-            self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(), nn.Linear(2 * d, config.outputs))
+            self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, config.outputs))
         self.eval()
 
     def inputs(

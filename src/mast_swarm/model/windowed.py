@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATHS = ("dense", "lists", "kernel")
 # Tokens up to which the mask of all pairs is taken: on the CPU where lists overtake it, on a GPU also what a captured
 # graph needs, since the number of listed pairs is known to the data alone.
-DENSE = {"cpu": 384, "cuda": 2048}
+DENSE = {"cpu": 128, "cuda": 2048}
 _CPU_ROWS = 4096  # rows at a time without gradients
 SLACK = 1 + 1e-6  # cells are that much larger than the window, beyond any rounding of their borders
 
@@ -226,12 +226,13 @@ def _infer(mast: MAST, x: Tensor, rotation: Rotation | None, window: Window) -> 
         for part in parts:
             own = Lists(lists.rows, lists.start[part], lists.count[part])
             y = attend_lists(q, every[part], kv, own, block.attention.heads)
-            between, normed = add_normed(x[part], None, block.attention.out(y), block.norm2)
-            found = add_normed(between, None, block.mlp(normed), norm)
             if len(parts) == 1:
-                x, h = found
+                x, normed = add_normed(x, None, block.attention.out(y), block.norm2)
+                x, h = add_normed(x, None, block.mlp(normed), norm)
             else:
-                x[part], h[part] = found
+                x[part] += block.attention.out(y)
+                x[part] += block.mlp(block.norm2(x[part]))
+                h[part] = norm(x[part])
     return h
 
 
@@ -248,9 +249,12 @@ def project(
     attention, d = block.attention, h.shape[1]
     # In the precision of h before they are cut: autocast would turn each piece anew.
     weight, bias = attention.qkv.weight.to(h.dtype), attention.qkv.bias.to(h.dtype)
-    q = F.linear(h[:asked], weight[:d], bias[:d])
-    kv = F.linear(h, weight[d:], bias[d:])
-    q, kv = (listed.loopable(q), listed.loopable(kv)) if into is None else (into[0].copy_(q), into[1].copy_(kv))
+    if into is None:
+        q = listed.loopable(F.linear(h[:asked], weight[:d], bias[:d]))
+        kv = listed.loopable(F.linear(h, weight[d:], bias[d:]))
+    else:
+        both = F.linear(h, weight, bias)
+        q, kv = into[0].copy_(both[:, :d]), into[1].copy_(both[:, d:])
     if rotation is not None:
         turn_rows(q, rotation, entry[:asked], attention.heads)
         turn_rows(kv[:, :d], rotation, entry, attention.heads)
