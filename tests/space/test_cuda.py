@@ -49,6 +49,15 @@ def test_same_as_on_the_cpu(n):
         assert torch.equal(hops(copy, limit).cpu(), torch_dense.hops(graph.adjacency(), limit))
 
 
+def test_positions_that_do_not_lie_in_one_piece():
+    points = team(500)
+    wide = torch.cat((points, points + 7.0), -1).cuda()[..., :2]
+    assert not wide.is_contiguous()
+    for method in ("dense", "cells"):
+        assert torch.equal(nearest(wide, wide, 3, method=method)[1].cpu(), nearest(points, points, 3)[1])
+    assert torch.equal(torch_cells.count_cells(wide, wide, 20.0, 400.0).cpu(), count_within(points, points, 20.0))
+
+
 def test_captured_in_a_cuda_graph():
     there = team(100).cuda()
 

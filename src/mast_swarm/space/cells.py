@@ -136,8 +136,7 @@ def nearest_cells(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -
     once a round."""
     batch, m, _ = queries.shape
     n = points.shape[1]
-    place = queries.reshape(-1, 2)
-    spots = points.reshape(-1, 2)
+    place, spots = queries.reshape(-1, 2).contiguous(), points.reshape(-1, 2)
     distance = queries.new_full((batch * m, k), math.inf)
     index = torch.full((batch * m, k), -1, dtype=torch.int64, device=queries.device)
     waiting = torch.arange(batch * m, device=queries.device)
@@ -215,7 +214,7 @@ def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: 
     if gpu is not None and points.is_cuda:
         cells, begin, end = _runs(queries, points, radius)
         there = points.reshape(-1, 2)[cells.order]
-        return gpu.count_within(queries.reshape(-1, 2), there, begin, end, squared_radius).view(batch, m)
+        return gpu.count_within(queries.reshape(-1, 2).contiguous(), there, begin, end, squared_radius).view(batch, m)
     count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
     for query, _ in _near_pairs(queries, points, radius, squared_radius):
         count.scatter_add_(0, query, torch.ones_like(query))
