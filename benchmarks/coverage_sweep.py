@@ -40,13 +40,13 @@ DIGITS = 6  # of a kept number
 
 
 @dataclass(frozen=True)
-class SweepConfig:
+class SweepConfig(kept.RunConfig):
     """Run the paper's tests of coverage; what is finished in the folder is kept."""
 
     only: tuple[Literal["sides", "grid", "cities"], ...] = ("sides", "cities", "grid")
     """Which tests, in this order."""
     policy: tuple[str, ...] = USUAL
-    """Who drives; learned ones that are not shipped are left out. Also: lpac-k3-alone, mast-m-central, mast-m-paper."""
+    """Who drives; learned ones that are not shipped are left out. Others are in coverage_cells.DRIVERS."""
     episodes: int = 100
     """Environments a cell."""
     steps: int = 600
@@ -61,15 +61,9 @@ class SweepConfig:
     """Folder for what is not finished."""
     batch: int | None = None
     """Environments at once; unset: chosen from the team's size and the device."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of learned policies."""
 
     def __post_init__(self) -> None:
-        for name in self.policy:
-            if name not in DRIVERS:
-                raise MastError(f"there is no policy '{name}' here: give some of {', '.join(DRIVERS)}")
+        kept.check_known(self.policy, DRIVERS)
 
     def mine(self, cells: list[str]) -> list[str]:
         """The cells of this shard."""
@@ -102,8 +96,6 @@ def run_driver(name: str, cell: str, world: CoverageConfig, config: SweepConfig)
         steps=config.steps,
         delay=world.dt if driver.alone else None,
         seed=config.seed,
-        out=config.scratch / f"{cell}-{name}-{kept.weights('coverage', driver.policy) or 'fixed'}",
-        resume=True,
         batch=config.batch,
         device=config.device,
         precision=config.precision,

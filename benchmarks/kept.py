@@ -7,10 +7,10 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 
@@ -19,6 +19,24 @@ from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import evaluate
 from mast_swarm.model import policy as zoo
 from mast_swarm.view.terminal import bars
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What benchmarks that keep evaluations share."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of learned policies."""
+
+
+def check_known(names: Iterable[str], drivers: Iterable[str]) -> None:
+    """Raise an error that names the first policy that is not among the drivers."""
+    known = list(drivers)
+    for name in names:
+        if name not in known:
+            raise MastError(f"there is no policy '{name}' here: give some of {', '.join(known)}")
 
 
 def read(path: Path, about: dict[str, Any]) -> dict[str, Any]:

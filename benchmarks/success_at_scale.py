@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarks import kept
 from mast_swarm.errors import MastError
@@ -39,7 +39,7 @@ DRIVERS = {
 
 
 @dataclass(frozen=True)
-class SuccessConfig:
+class SuccessConfig(kept.RunConfig):
     """Run teams of several sizes; what is finished in the folder is kept."""
 
     agents: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
@@ -54,15 +54,9 @@ class SuccessConfig:
     """Folder for the files."""
     scratch: Path = Path("runs/success-at-scale")
     """Folder for what is not finished."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to run."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of learned policies."""
 
     def __post_init__(self) -> None:
-        for name in self.policy:
-            if name not in DRIVERS:
-                raise MastError(f"there is no policy '{name}' here: give some of {', '.join(DRIVERS)}")
+        kept.check_known(self.policy, DRIVERS)
         if min(self.agents, default=0) < 10:
             raise MastError(f"--agents {' '.join(map(str, self.agents))}: give sizes from 10, the largest cluster")
 
