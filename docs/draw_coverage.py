@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from make_coverage import CITIES, GRID, SIDES, cell, cell_name, city_world, gains, mean
+from make_coverage import CITIES, CLAIMS, GRID, SIDES, cell, cell_name, city_world, gains, mean
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -115,17 +115,19 @@ def sides(path: Path) -> None:
 
 
 def heat_maps(path: Path) -> None:
-    """How far MAST-M is below D-CVT and LPAC-K3 for each N and F; where two cells have both."""
-    pairs = [("mast-m", "d-cvt"), ("mast-m", "lpac-k3")]
-    found = {pair: gains(*pair) for pair in pairs if len(gains(*pair)) > 1}
+    """How far MAST-M is below each other policy for each N and F; where two cells have both."""
+    found = {other: gains("mast-m", other) for other in CLAIMS}
+    found = {other: values for other, values in found.items() if len(values) > 1}
     if not found:
         return
+    rows = (len(found) + 1) // 2
     with style():
-        figure = Figure(figsize=(4.9 * len(found) + 0.2, 4.8), layout="constrained")
-        for axes, (pair, values) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+        figure = Figure(figsize=(10.0, 4.8 * rows), layout="constrained")
+        for axes, (other, values) in zip(figure.subplots(rows, 2).flat, found.items(), strict=False):
             _heat_map(axes, values)
-            axes.set_title(f"{NAMES[pair[0]]} below {NAMES[pair[1]]}, %", loc="left")
+            axes.set_title(f"MAST-M below {NAMES[other]}, %", loc="left")
         figure.savefig(path)
+    _fewer_colours(path)
 
 
 def _heat_map(axes: Axes, values: dict[tuple[int, int], float]) -> None:
@@ -137,7 +139,7 @@ def _heat_map(axes: Axes, values: dict[tuple[int, int], float]) -> None:
     for (row, column), value in np.ndenumerate(grid):
         if np.isfinite(value):
             ink = "white" if abs(value) > 34 else INK
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=ink, fontsize=9)
+            axes.text(column, row, str(round(value)), ha="center", va="center", color=ink, fontsize=9)
     trained = GRID.index(32)
     axes.add_patch(Rectangle((trained - 0.5, trained - 0.5), 1, 1, fill=False, edgecolor=INK, linewidth=1.8))
     axes.set_xticks(range(len(GRID)), map(str, GRID))

@@ -82,7 +82,7 @@ def train_benchmark() -> str:
     names = {
         "update": "update: batch, forward, backward, AdamW",
         "sense_and_decide": "sense and decide",
-        "expert_on_cpu": "expert, on the CPU beside the update",
+        "expert": "expert, on the CPU beside the update",
         "push_and_move": "keep the samples, move",
     }
     rows = [[text, f"{found['parts_ms'][name]:.2f} ms"] for name, text in names.items()]

@@ -39,8 +39,7 @@ def step() -> dict[str, Any]:
     positions, density = empty(batch, ROBOTS, 2), empty(batch, CELLS, CELLS)
     seen, corner = (empty(batch, ROBOTS, *rest, kind=torch.int64) for rest in ((CELLS, CELLS // 64), (2,)))
     weights, share = empty(CONFIG.map_cells, PIXELS), empty(CONFIG.map_cells + 1, PIXELS)
-    resize = (weights, empty(PIXELS, kind=torch.int64), CONFIG.map_cells // PIXELS)
-    features = dense.pictures(density, seen, corner, resize, share, positions, CONFIG.communication_range, True)
+    features = dense.pictures(density, seen, corner, weights, share, positions, CONFIG.communication_range, True)
     unpacked = dense.with_surroundings(
         empty(batch, ROBOTS, 2, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
     )

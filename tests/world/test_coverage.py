@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mast_swarm import controllers
 from mast_swarm.errors import MastError
-from mast_swarm.space.maps import unpack
+from mast_swarm.space.maps import unpack, words
 from mast_swarm.world import _coverage_dense as dense
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.coverage import Coverage, CoverageState, resize_filter
@@ -207,9 +207,49 @@ def test_both_ways_to_compute_agree(seen_map):
         assert torch.equal(seen, after.seen) and torch.equal(union, after.seen_by_any)
         corner = w._corner(after.positions, w.config.map_cells)
         reach = w.config.communication_range
-        given = (after.density, after.seen, corner, w._resize, w._share, after.positions, reach)
+        given = (after.density, after.seen, corner, w._filter, w._share, after.positions, reach)
         maps = dense.pictures(*given, seen_map)
         torch.testing.assert_close(maps, w.observe(after).features, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize(("cells", "size", "n"), [(150, 16, 32), (64, 64, 1), (200, 300, 3), (63, 5, 2), (1200, 65, 2)])
+def test_squares_are_marked_on_what_was_seen(cells: int, size: int, n: int, device: str) -> None:
+    g = torch.Generator().manual_seed(cells)
+    seen = torch.randint(-(2**63), 2**63 - 1, (2, n, cells, words(cells)), generator=g)
+    seen &= -seen  # one bit a word
+    corner = torch.randint(-size - 2, cells + 2, (2, n, 2), generator=g)
+    marked, union = (t.cpu() for t in dense.mark(corner.to(device), size, seen.to(device)))
+    expected = unpack(seen, cells)
+    for b, i in itertools.product(range(2), range(n)):
+        x, y = corner[b, i].tolist()
+        expected[b, i, max(y, 0) : max(y + size, 0), max(x, 0) : max(x + size, 0)] = True
+    assert torch.equal(unpack(marked, cells), expected) and torch.equal(unpack(union, cells), expected.any(1))
+    rows = marked[..., -1] & ~seen[..., -1]
+    assert cells % 64 == 0 or (rows >> cells % 64 == 0).all()  # nothing is set past the last cell
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_captured_in_a_cuda_graph() -> None:
+    w = world("cuda", seen_map=True)
+    state = w.reset([8, 9])
+    corner = w._corner(state.positions, w.config.sensor_cells)
+
+    def work() -> tuple[torch.Tensor, ...]:
+        seen, union = dense.mark(corner, w.config.sensor_cells, state.seen)
+        given = (state.density, seen, corner, w._filter, w._share, state.positions, w.config.communication_range)
+        return seen, union, dense.pictures(*given, True)
+
+    work()
+    torch.cuda.synchronize()
+    capture = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(capture):
+        captured = work()
+    corner.add_(7)
+    capture.replay()
+    torch.cuda.synchronize()
+    for replayed, again in zip(captured, work(), strict=True):
+        assert torch.equal(replayed, again)
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])

@@ -1,19 +1,26 @@
 """What teams ask of a GPU (Triton): nearest points, points within a radius, components.
 
-Of large teams cells say where to look (`cells.Cells.block`: three runs of points a query, sorted by cell); a thread
-looks at one query's candidates one after the other and keeps the best in registers. Plain torch would write every
-candidate pair to memory, several times over. Of small teams (`few`) a program holds all pairs in registers, where plain
-torch takes a dozen kernels. Launches forbid fused multiply and add, so that d2 is the same number as everywhere.
+Of large teams cells say where to look (`cells.Cells`: a run of sorted points for each row of cells near a query); a
+thread finds one query's runs and looks at their points one after the other, the best in registers. Plain torch would
+write every candidate pair to memory, several times over, in a hundred small steps. Of small teams (`few`) a program
+holds all pairs in registers, where plain torch takes a dozen kernels. Launches forbid fused multiply and add, so that
+cells and d2 are the same numbers as everywhere.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-_QUERIES = 128  # a program
+if TYPE_CHECKING:
+    from mast_swarm.space.cells import Cells
+
+REACH = 4  # cells that `nearest` looks away from a query's own, at most: a power of two
+_QUERIES = 32  # a program, which is one warp: it waits for none but its own longest
 _FEW, _PAIRS = 512, 4096  # points of a small team at most, and pairs that a program holds
 _FEW_LINKED = 128  # robots of a small team whose links a program holds
 
@@ -25,65 +32,173 @@ def apart(x, y, from_x, from_y):
 
 
 @triton.jit
-def _nearest(
-    place, who, there, name, begin, end, near, index, queries, own,
-    EXCLUDE: tl.constexpr, K: tl.constexpr, SLOTS: tl.constexpr, QUERIES: tl.constexpr,
+def _keys(
+    points, low, high, wanted, origin, side, size, key, count, n, AXIS: tl.constexpr, POINTS: tl.constexpr
 ):  # fmt: skip
-    """The K nearest candidates of each query, ties to the lowest name; slots beyond K hold nothing."""
-    q = tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES)
-    asked = q < queries
-    w = tl.load(who + q, mask=asked, other=0)
-    x, y = tl.load(place + 2 * w), tl.load(place + 2 * w + 1)
-    slot = tl.arange(0, SLOTS)[None, :]
-    # A slot that must stay empty is better than any candidate, so that it is never the worst.
-    best = tl.where(slot < K, float("inf"), float("-inf")) + tl.zeros([QUERIES, SLOTS], x.dtype)
-    names = tl.zeros([QUERIES, SLOTS], tl.int64) + 2**62
+    """The key of each point's cell, and the grid of each environment: as `Cells.build` says it in torch."""
+    p = tl.program_id(0).to(tl.int64) * POINTS + tl.arange(0, POINTS)
+    p = tl.minimum(p, count - 1)  # past the end the last one again
+    b = p // n
+    west, south = tl.load(low + 2 * b).to(tl.float64), tl.load(low + 2 * b + 1).to(tl.float64)
+    width = tl.load(high + 2 * b).to(tl.float64) - west
+    height = tl.load(high + 2 * b + 1).to(tl.float64) - south
+    step = tl.maximum(tl.load(wanted + b).to(tl.float64), tl.maximum(width, height) / (2**AXIS - 2))
+    step = tl.maximum(step, 1e-290)
+    columns, rows = tl.floor(width / step).to(tl.int64) + 1, tl.floor(height / step).to(tl.int64) + 1
+    x, y = tl.load(points + 2 * p).to(tl.float64) - west, tl.load(points + 2 * p + 1).to(tl.float64) - south
+    column = tl.minimum(tl.floor(x / step).to(tl.int64), columns - 1)
+    row = tl.minimum(tl.floor(y / step).to(tl.int64), rows - 1)
+    tl.store(key + p, (b << AXIS | row) << AXIS | column)
+    first = p == b * n
+    tl.store(origin + 2 * b, west, mask=first)
+    tl.store(origin + 2 * b + 1, south, mask=first)
+    tl.store(side + b, step, mask=first)
+    tl.store(size + 2 * b, columns, mask=first)
+    tl.store(size + 2 * b + 1, rows, mask=first)
+
+
+@triton.jit
+def _cell(at, low, side, cells):
+    """How far a coordinate lies from the grid's corner, and its cell: the nearest where it is outside."""
+    place = at.to(tl.float64) - low
+    return place, tl.minimum(tl.maximum(tl.floor(place / side), 0.0), (cells - 1).to(tl.float64)).to(tl.int64)
+
+
+@triton.jit
+def _grid(origin, side, size, b, x, y):
+    """Where positions lie in the grid of their environment b: side, columns, rows, and place and cell along x and y."""
+    step, columns, rows = tl.load(side + b), tl.load(size + 2 * b), tl.load(size + 2 * b + 1)
+    east, column = _cell(x, tl.load(origin + 2 * b), step, columns)
+    north, row = _cell(y, tl.load(origin + 2 * b + 1), step, rows)
+    return step, columns, rows, east, column, north, row
+
+
+@triton.jit
+def _free(place, cell, side, cells, reach):
+    """How far it is along an axis to what lies outside the cells up to `reach` away; inf where nothing does."""
+    low = tl.where(cell <= reach, float("inf"), place - (cell - reach) * side)
+    high = tl.where(cell + reach + 1 >= cells, float("inf"), (cell + reach + 1) * side - place)
+    return tl.minimum(low, high)
+
+
+@triton.jit
+def _run(key, b, n, row, rows, column, columns, reach, bits, AXIS: tl.constexpr):
+    """Begin and end of the points in the cells of a row up to `reach` from a column: none where there is no such row.
+
+    By bisection, both ends at once; n, points an environment, has so many bits.
+    """
+    kept = tl.minimum(tl.maximum(row, 0), rows - 1)
+    base = (b << AXIS | kept) << AXIS
+    west, east = base | tl.maximum(column - reach, 0), base | tl.minimum(column + reach, columns - 1)
+    stop = b * n + n
+    begin, end = b * n, b * n
+    for bit in range(bits):
+        half = tl.full([], 1, tl.int64) << (bits - 1 - bit)
+        ahead, beside = begin + half, end + half
+        below = tl.load(key + ahead - 1, mask=ahead <= stop, other=2**63 - 1) < west
+        until = tl.load(key + beside - 1, mask=beside <= stop, other=2**63 - 1) <= east
+        begin, end = tl.where(below, ahead, begin), tl.where(until, beside, end)
+    return begin, tl.where(row == kept, end, begin)
+
+
+@triton.jit(do_not_specialize=["queries", "bits"])
+def _block(
+    place, environment, key, origin, side, size, begin, end, gap, queries, n, bits,
+    AXIS: tl.constexpr, SLACK: tl.constexpr, QUERIES: tl.constexpr,
+):  # fmt: skip
+    """As `Cells.block`."""
+    q = tl.minimum(tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES), queries - 1)
+    b = tl.load(environment + q)
+    x, y = tl.load(place + 2 * q), tl.load(place + 2 * q + 1)
+    step, columns, rows, east, column, north, row = _grid(origin, side, size, b, x, y)
+    free = tl.minimum(_free(east, column, step, columns, 1), _free(north, row, step, rows, 1))
+    tl.store(gap + q, free - SLACK * step)
     for run in range(3):
-        first = tl.load(begin + 3 * q + run, mask=asked, other=0)
-        length = tl.load(end + 3 * q + run, mask=asked, other=0) - first
-        for at in range(0, tl.max(length, 0)):
-            inside = at < length
-            x2 = tl.load(there + 2 * (first + at), mask=inside, other=0.0)
-            y2 = tl.load(there + 2 * (first + at) + 1, mask=inside, other=0.0)
-            n = tl.load(name + first + at, mask=inside, other=0)
-            d = apart(x, y, x2, y2)
-            if EXCLUDE:
-                inside = inside & (n != w % own)
-            worst = tl.max(best, 1)
-            last = tl.max(tl.where(best == worst[:, None], names, -1), 1)
-            better = inside & ((d < worst) | ((d == worst) & (n < last)))
-            # The place of the worst: of several that are empty, the first.
-            is_worst = (best == worst[:, None]) & (names == last[:, None])
-            where = tl.min(tl.where(is_worst, slot, SLOTS), 1)
-            put = better[:, None] & (slot == where[:, None])
-            best = tl.where(put, d[:, None], best)
-            names = tl.where(put, n[:, None], names)
+        first, last = _run(key, b, n, row + run - 1, rows, column, columns, 1, bits, AXIS)
+        tl.store(begin + 3 * q + run, first)
+        tl.store(end + 3 * q + run, last)
+
+
+@triton.jit(do_not_specialize=["queries", "bits"])
+def _nearest(
+    place, who, there, order, key, origin, side, size, near, index, unproven, queries, m, n, bits,
+    AXIS: tl.constexpr, SLACK: tl.constexpr, EXCLUDE: tl.constexpr, K: tl.constexpr, SLOTS: tl.constexpr,
+    REACH: tl.constexpr, QUERIES: tl.constexpr,
+):  # fmt: skip
+    """The K nearest points of each query, ties to the lowest index; slots beyond K hold nothing.
+
+    Those whose K-th nearest the cells next to their own do not prove look 2 cells far, then 4, up to REACH.
+    """
+    q = tl.minimum(tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES), queries - 1)
+    w = q if who is None else tl.load(who + q)
+    b = w // m
+    x, y = tl.load(place + 2 * w), tl.load(place + 2 * w + 1)
+    step, columns, rows, east, column, north, row = _grid(origin, side, size, b, x, y)
+    slot = tl.arange(0, SLOTS)[:, None]  # a thread has all slots of its query
+    # A slot that must stay empty is better than any candidate, so that it is never the worst.
+    empty = tl.where(slot < K, float("inf"), float("-inf")) + tl.zeros([SLOTS, QUERIES], x.dtype)
+    nobody = tl.zeros([SLOTS, QUERIES], tl.int64) + 2**62
+    best, names, open, reach = empty, nobody, q >= 0, 1
+    while (reach <= REACH) & (tl.max(open.to(tl.int32), 0) > 0):
+        best, names = tl.where(open[None, :], empty, best), tl.where(open[None, :], nobody, names)
+        for run in range(-reach, reach + 1):
+            first, last = _run(key, b, n, row + run, rows, column, columns, reach, bits, AXIS)
+            length = tl.where(open, last - first, 0)
+            for at in range(0, tl.max(length, 0)):
+                inside = at < length
+                x2 = tl.load(there + 2 * (first + at), mask=inside, other=0.0)
+                y2 = tl.load(there + 2 * (first + at) + 1, mask=inside, other=0.0)
+                name = tl.load(order + first + at, mask=inside, other=0) - b * n
+                d = apart(x, y, x2, y2)
+                if EXCLUDE:
+                    inside = inside & (name != w - b * m)
+                worst = tl.max(best, 0)
+                latest = tl.max(tl.where(best == worst[None, :], names, -1), 0)
+                better = inside & ((d < worst) | ((d == worst) & (name < latest)))
+                # The place of the worst: of several that are empty, the first.
+                is_worst = (best == worst[None, :]) & (names == latest[None, :])
+                where = tl.min(tl.where(is_worst, slot, SLOTS), 0)
+                put = better[None, :] & (slot == where[None, :])
+                best = tl.where(put, d[None, :], best)
+                names = tl.where(put, name[None, :], names)
+        # Proven: nearer than anything outside the cells looked at.
+        gap = tl.minimum(_free(east, column, step, columns, reach), _free(north, row, step, rows, reach))
+        gap = tl.maximum(gap - SLACK * step, 0.0)
+        open = open & (tl.max(best, 0) * (1 + SLACK) >= gap * gap) & (gap < float("inf"))
+        reach *= 2
+    tl.store(unproven + w, open.to(tl.uint8))
     for rank in tl.static_range(K):
         found = tl.where(slot < K, best, float("inf"))
-        d = tl.min(found, 1)
-        n = tl.min(tl.where((found == d[:, None]) & (slot < K), names, 2**62), 1)
-        tl.store(near + q * K + rank, d, mask=asked)
-        tl.store(index + q * K + rank, tl.where(d == float("inf"), -1, n), mask=asked)
-        taken = (names == n[:, None]) & (d < float("inf"))[:, None]
+        d = tl.min(found, 0)
+        name = tl.min(tl.where((found == d[None, :]) & (slot < K), names, 2**62), 0)
+        tl.store(near + w * K + rank, d)
+        tl.store(index + w * K + rank, tl.where(d == float("inf"), -1, name))
+        taken = (names == name[None, :]) & (d < float("inf"))[None, :]
         best = tl.where(taken, float("inf"), best)
         names = tl.where(taken, 2**62, names)
 
 
-@triton.jit
-def _count(place, there, begin, end, count, queries, squared, QUERIES: tl.constexpr):
-    q = tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES)
-    asked = q < queries
-    x, y = tl.load(place + 2 * q, mask=asked, other=0.0), tl.load(place + 2 * q + 1, mask=asked, other=0.0)
+@triton.jit(do_not_specialize=["bits"])
+def _count(
+    place, there, key, origin, side, size, count, queries, m, n, bits, squared: tl.float64,
+    AXIS: tl.constexpr, QUERIES: tl.constexpr,
+):  # fmt: skip
+    """How many points of the 3 x 3 cells around each query are nearer than the radius."""
+    q = tl.minimum(tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES), queries - 1)
+    b = q // m
+    x, y = tl.load(place + 2 * q), tl.load(place + 2 * q + 1)
+    _, columns, rows, _, column, _, row = _grid(origin, side, size, b, x, y)
+    limit = tl.full([], squared, x.dtype)
     found = tl.zeros([QUERIES], tl.int64)
-    for run in range(3):
-        first = tl.load(begin + 3 * q + run, mask=asked, other=0)
-        length = tl.load(end + 3 * q + run, mask=asked, other=0) - first
+    for run in range(-1, 2):
+        first, last = _run(key, b, n, row + run, rows, column, columns, 1, bits, AXIS)
+        length = last - first
         for at in range(0, tl.max(length, 0)):
             inside = at < length
             x2 = tl.load(there + 2 * (first + at), mask=inside, other=0.0)
             y2 = tl.load(there + 2 * (first + at) + 1, mask=inside, other=0.0)
-            found += (inside & (apart(x, y, x2, y2) < squared)).to(tl.int64)
-    tl.store(count + q, found, mask=asked)
+            found += (inside & (apart(x, y, x2, y2) < limit)).to(tl.int64)
+    tl.store(count + q, found)
 
 
 @triton.jit
@@ -204,28 +319,61 @@ def labels_of_few(adjacency: Tensor) -> Tensor:
     return label
 
 
-def nearest(
-    place: Tensor, who: Tensor, there: Tensor, name: Tensor, begin: Tensor, end: Tensor, k: int, own: int | None
-) -> tuple[Tensor, Tensor]:
-    """d2 and name [Q, k] of the k nearest of the candidates of queries place[who], ties to the lowest name; inf and -1
-    where there are fewer.
-
-    Candidates: there [n, 2] and name [n] int64 at begin .. end [Q, 3]. own: the name `who % own` is left out.
-    """
-    near = torch.empty((len(who), k), dtype=place.dtype, device=place.device)
-    index = torch.empty((len(who), k), dtype=torch.int64, device=place.device)
-    _nearest[(triton.cdiv(len(who), _QUERIES),)](
-        place, who, there, name, begin, end, near, index, len(who), 1 if own is None else own,
-        EXCLUDE=own is not None, K=k, SLOTS=triton.next_power_of_2(k), QUERIES=_QUERIES, enable_fp_fusion=False,
+def keys(points: Tensor, low: Tensor, high: Tensor, wanted: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """origin, side, size and the keys, not sorted yet, of `Cells.build`, for points whose box is low, high [B, 2]."""
+    batch, n, _ = points.shape
+    origin = torch.empty((batch, 2), dtype=torch.float64, device=points.device)
+    side = torch.empty(batch, dtype=torch.float64, device=points.device)
+    size = torch.empty((batch, 2), dtype=torch.int64, device=points.device)
+    key = torch.empty(batch * n, dtype=torch.int64, device=points.device)
+    _keys[(triton.cdiv(batch * n, 128),)](
+        points.contiguous(), low.contiguous(), high.contiguous(), wanted, origin, side, size, key, batch * n, n,
+        AXIS=axis, POINTS=128, enable_fp_fusion=False,
     )  # fmt: skip
-    return near, index
+    return origin, side, size, key
 
 
-def count_within(place: Tensor, there: Tensor, begin: Tensor, end: Tensor, squared: float) -> Tensor:
-    """How many candidates are nearer to each query than the radius: [Q] int64."""
-    count = torch.empty(len(place), dtype=torch.int64, device=place.device)
-    _count[(triton.cdiv(len(place), _QUERIES),)](
-        place, there, begin, end, count, len(place), squared, QUERIES=_QUERIES, enable_fp_fusion=False
+def block(cells: Cells, queries: Tensor, environment: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As `Cells.block`."""
+    begin = torch.empty((len(queries), 3), dtype=torch.int64, device=queries.device)
+    end = torch.empty_like(begin)
+    gap = torch.empty(len(queries), dtype=torch.float64, device=queries.device)
+    n = len(cells.key) // max(1, len(cells.side))
+    _block[(triton.cdiv(len(queries), _QUERIES),)](
+        queries.contiguous(), environment.contiguous(), cells.key, cells.origin, cells.side, cells.size,
+        begin, end, gap, len(queries), n, n.bit_length(),
+        AXIS=cells.AXIS, SLACK=cells.SLACK, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
+    )  # fmt: skip
+    return begin, end, gap
+
+
+def nearest(
+    cells: Cells, queries: Tensor, points: Tensor, who: Tensor | None, exclude_self: bool,
+    near: Tensor, index: Tensor, unproven: Tensor,
+) -> None:  # fmt: skip
+    """Writes d2 and index [B * M, k] of the k nearest points that the cells up to REACH away from each query hold, ties
+    to the lowest index, inf and -1 where there are fewer, and whether what is farther off could be nearer.
+
+    queries: [B, M, 2], points: [B, N, 2], who: the flat queries to do, all if None, unproven: [B * M] uint8.
+    """
+    (_, m, _), n, k = queries.shape, points.shape[1], near.shape[1]
+    count = len(near) if who is None else len(who)
+    _nearest[(triton.cdiv(count, _QUERIES),)](
+        queries.contiguous(), who, points.reshape(-1, 2)[cells.order], cells.order,
+        cells.key, cells.origin, cells.side, cells.size, near, index, unproven, count, m, n, n.bit_length(),
+        AXIS=cells.AXIS, SLACK=cells.SLACK, EXCLUDE=exclude_self, K=k, SLOTS=triton.next_power_of_2(k),
+        REACH=REACH, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def count_within(cells: Cells, queries: Tensor, points: Tensor, squared: float) -> Tensor:
+    """How many points [B, N, 2] are nearer to each query [B, M, 2] than the radius, the cells' side at most: [B, M]."""
+    (batch, m, _), n = queries.shape, points.shape[1]
+    count = torch.empty((batch, m), dtype=torch.int64, device=queries.device)
+    _count[(triton.cdiv(batch * m, _QUERIES),)](
+        queries.contiguous(), points.reshape(-1, 2)[cells.order], cells.key, cells.origin, cells.side, cells.size,
+        count, batch * m, m, n, n.bit_length(), squared,
+        AXIS=cells.AXIS, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
     return count
 

@@ -1,4 +1,4 @@
-"""Maps of square cells on a GPU (Triton): Voronoi moments, and what robots have seen, cropped and made smaller.
+"""Maps of square cells on a GPU (Triton): Voronoi moments, marking what robots see, and making smaller maps of it.
 
 Plain torch writes an array for every pair of robots and row, or for every cell of every robot's crop; here they live in
 registers. `voronoi` and `maps` say what is computed.
@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 _ROWS = 128  # of the map, a program
+_LINES = 16  # rows of pixels, a program
+_WORDS = 512  # of 64 cells each, a program
 
 
 @triton.jit
@@ -76,30 +78,101 @@ def _moments(
 
 
 @triton.jit
+def _sides(weights, PIXELS: tl.constexpr, UNDER: tl.constexpr):
+    """A pixel takes the cells under it and half as many on either side: weights of those under, [PIXELS * UNDER], then
+    which cells are on the sides, as many, and their weights."""
+    column = tl.arange(0, PIXELS * UNDER)
+    pixel = column // UNDER
+    aside = tl.where(column % UNDER < UNDER // 2, column - UNDER // 2, column + UNDER // 2)
+    there = (aside >= 0) & (aside < PIXELS * UNDER) & (UNDER > 1)
+    weight = tl.load(weights + column * PIXELS + pixel)
+    beside = tl.load(weights + aside * PIXELS + pixel, mask=there, other=0.0)
+    return weight, tl.where(there, aside, column), beside
+
+
+@triton.jit
+def _along(total, weight, aside, beside, PIXELS: tl.constexpr, UNDER: tl.constexpr):
+    """A row of cells [PIXELS * UNDER] resized, with what `_sides` gives: [PIXELS]."""
+    taken = total * weight + tl.gather(total, aside, 0) * beside
+    return tl.sum(tl.reshape(taken, [PIXELS, UNDER]), 1)
+
+
+@triton.jit
 def _shrink(
-    density, seen, corner, weights, first, small, robots, cells, words, stride,
-    SIZE: tl.constexpr, PIXELS: tl.constexpr, TAPS: tl.constexpr,
+    density, seen, corner, weights, small, robots, cells, words,
+    SIZE: tl.constexpr, PIXELS: tl.constexpr, MAPS: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """One row of pixels of one robot's map: the rows of cells under it, added up and then resized along x."""
-    which, pixel = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    left, top = tl.load(corner + 2 * which), tl.load(corner + 2 * which + 1)
-    column = tl.arange(0, SIZE)
-    x = left + column
-    inside = (x >= 0) & (x < cells)
-    density += which // robots * stride
+    """Some rows of pixels of one robot's maps. The cells between the middles of two of them go to these two alone.
+
+    Bits come in words of 32, shifted so that the first is the corner's: a thread then tests one bit a cell."""
+    UNDER: tl.constexpr = SIZE // PIXELS
+    BITS: tl.constexpr = 32 if SIZE > 32 else SIZE
+    which, begin = tl.program_id(0).to(tl.int64), tl.program_id(1) * LINES
+    left, top = tl.load(corner + 2 * which).to(tl.int32), tl.load(corner + 2 * which + 1).to(tl.int32)
+    density += which // robots * cells * cells + left
     seen += which * cells * words
-    total = tl.zeros([SIZE], tl.float32)
-    begin = tl.load(first + pixel)
-    for tap in range(TAPS):
-        y = tl.zeros_like(x) + (top + begin + tap)
-        there = inside & (y >= 0) & (y < cells)
-        word = tl.load(seen + y * words + x // 64, mask=there, other=0)
-        known = there & (((word >> (x % 64)) & 1) == 1)
-        value = tl.load(density + y * cells + x, mask=known, other=0.0)
-        total += value * tl.load(weights + (begin + tap) * PIXELS + pixel)
-    across = tl.load(weights + column[:, None] * PIXELS + tl.arange(0, PIXELS)[None, :])
-    row = tl.sum(total[:, None] * across, 0)
-    tl.store(small + (which * PIXELS + pixel) * PIXELS + tl.arange(0, PIXELS), row)
+    column, block, bit = tl.arange(0, SIZE), tl.arange(0, SIZE // BITS), tl.arange(0, BITS)
+    word, shift = (left >> 5) + block, left & 31
+    here, after = (word >= 0) & (word < words), (word >= -1) & (word < words - 1)
+    count = tl.minimum(tl.maximum(cells - left - block * BITS, 0), 32)  # of the bits, those inside the map
+    inside = tl.where(count < 32, (1 << tl.minimum(count, 31)) - 1, -1).to(tl.uint32)
+    weight, aside, beside = _sides(weights, PIXELS, UNDER)
+    known_above, seen_above = tl.zeros([SIZE], tl.float32), tl.zeros([SIZE], tl.float32)
+    for step in range(LINES + 1):
+        line = begin + step
+        known_below, seen_below = tl.zeros([SIZE], tl.float32), tl.zeros([SIZE], tl.float32)
+        for part in range(UNDER // ROWS):
+            row = line * UNDER - UNDER // 2 + part * ROWS + tl.arange(0, ROWS)
+            y = top + row
+            crop = (row >= 0) & (row < SIZE)
+            above = tl.load(weights + row * PIXELS + line - 1, mask=crop & (line > 0), other=0.0)[:, None]
+            below = tl.load(weights + row * PIXELS + line, mask=crop & (line < PIXELS), other=0.0)[:, None]
+            there = (crop & (y >= 0) & (y < cells))[:, None]
+            at = seen + y[:, None] * words + word[None, :]
+            low = tl.load(at, mask=there & here[None, :], other=0).to(tl.uint32)
+            high = tl.load(at + 1, mask=there & after[None, :], other=0).to(tl.uint32)
+            bits = ((low >> shift) | ((high << 1) << (31 - shift))) & inside[None, :]
+            known = (bits[:, :, None] & (1 << bit).to(tl.uint32)[None, None, :]) != 0
+            known = tl.reshape(known, [ROWS, SIZE])
+            if MAPS == 2:
+                one = known.to(tl.float32)
+                seen_above += tl.sum(one * above, 0)
+                seen_below += tl.sum(one * below, 0)
+            value = tl.load(density + y.to(tl.int64)[:, None] * cells + column[None, :], mask=known, other=0.0)
+            known_above += tl.sum(value * above, 0)
+            known_below += tl.sum(value * below, 0)
+        to = small + (which * MAPS * PIXELS + line - 1) * PIXELS + tl.arange(0, PIXELS)
+        tl.store(to, _along(known_above, weight, aside, beside, PIXELS, UNDER), mask=step > 0)
+        if MAPS == 2:
+            tl.store(to + PIXELS * PIXELS, _along(seen_above, weight, aside, beside, PIXELS, UNDER), mask=step > 0)
+        known_above, seen_above = known_below, seen_below
+
+
+@triton.jit
+def _below(count):
+    """As `maps._below`."""
+    return tl.where(count < 64, (1 << tl.minimum(count, 63).to(tl.int64)) - 1, -1)
+
+
+@triton.jit
+def _mark(corner, seen, marked, union, robots, cells, words, size, ROWS: tl.constexpr, WORDS: tl.constexpr):
+    """Some rows of the maps of one environment: the square of each robot set, and what any of them has seen."""
+    environment = tl.program_id(0).to(tl.int64)
+    row, word = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, WORDS)
+    there = (row < cells)[:, None] & (word < words)[None, :]
+    place = row[:, None] * words + word[None, :]
+    together = tl.zeros([ROWS, WORDS], tl.int64)
+    for robot in range(robots):
+        which = environment * robots + robot
+        left, top = tl.load(corner + 2 * which).to(tl.int32), tl.load(corner + 2 * which + 1).to(tl.int32)
+        begin = tl.minimum(tl.maximum(left - word * 64, 0), 64)
+        end = tl.minimum(tl.maximum(tl.minimum(left + size, cells) - word * 64, 0), 64)
+        columns = _below(end) & ~_below(begin)
+        square = tl.where(((row >= top) & (row < top + size))[:, None], columns[None, :], 0)
+        bits = tl.load(seen + which * cells * words + place, mask=there, other=0) | square
+        tl.store(marked + which * cells * words + place, bits, mask=there)
+        together |= bits
+    tl.store(union + environment * cells * words + place, together, mask=there)
 
 
 def cell_moments(points: Tensor, density: Tensor, sums: Tensor, block: int, far: float) -> Tensor:
@@ -117,20 +190,34 @@ def cell_moments(points: Tensor, density: Tensor, sums: Tensor, block: int, far:
 
 def takes(size: int, pixels: int) -> bool:
     """Whether `shrink` takes maps of these sizes: powers of two."""
-    return size & (size - 1) == 0 and pixels & (pixels - 1) == 0
+    return pixels <= size and size & (size - 1) == 0 and pixels & (pixels - 1) == 0
 
 
-def shrink(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, first: Tensor, taps: int) -> Tensor:
-    """What each robot has seen of the square from its corner, resized: [B, N, P, P].
-
-    density [B, S, S], each map in one piece; seen [B, N, S, W] bits; corner [B, N, 2] int64; weights [K, P] the filter,
-    of which pixel p takes the `taps` cells from first [P] on.
-    """
-    batch, robots, cells, words = seen.shape
+def shrink(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, seen_map: bool) -> Tensor:
+    """As `maps.shrunk`, of the antialiased bilinear filter: of weights [K, P] those of pixel p are 0 but in the K / P
+    cells under it and half as many on either side."""
+    batch, robots, cells, _ = seen.shape
     size, pixels = weights.shape
-    small = torch.empty((batch, robots, pixels, pixels), dtype=torch.float32, device=density.device)
-    _shrink[(batch * robots, pixels)](
-        density, seen.contiguous(), corner.contiguous(), weights, first, small, robots, cells, words, density.stride(0),
-        SIZE=size, PIXELS=pixels, TAPS=taps,
+    words = seen.contiguous().view(torch.int32)
+    maps, lines = 1 + seen_map, min(pixels, _LINES)
+    small = torch.empty((batch, robots, maps, pixels, pixels), dtype=torch.float32, device=density.device)
+    _shrink[(batch * robots, pixels // lines)](
+        density.contiguous(), words, corner.contiguous(), weights.contiguous(), small, robots, cells, words.shape[3],
+        SIZE=size, PIXELS=pixels, MAPS=maps, LINES=lines, ROWS=min(size // pixels, 8),
+        num_warps=min(max(size // 128, 1), 8),
     )  # fmt: skip
     return small
+
+
+def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_coverage_dense.mark`."""
+    batch, robots, cells, words = seen.shape
+    seen = seen.contiguous()
+    marked = torch.empty_like(seen)
+    union = torch.empty((batch, cells, words), dtype=seen.dtype, device=seen.device)
+    wide = triton.next_power_of_2(words)
+    rows = max(_WORDS // wide, 1)
+    _mark[(batch, triton.cdiv(cells, rows))](
+        corner.contiguous(), seen, marked, union, robots, cells, words, size, ROWS=rows, WORDS=wide
+    )
+    return marked, union

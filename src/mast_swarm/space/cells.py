@@ -2,8 +2,8 @@
 
 `Cells` is the torch version, for CUDA (and the CPU): a sparse grid, the points sorted by the key of their
 cell, so that cells next to each other in a row are one run of points, found by bisection; empty cells cost
-nothing. The CPU has its own version, in numba, which nests grids where points crowd: see `_cpu_cells`.
-`build_cpu` gives its arrays.
+nothing. On a GPU kernels find the same in a few launches: see `_gpu`. The CPU has its own version, in numba,
+which nests grids where points crowd: see `_cpu_cells`. `build_cpu` gives its arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,15 +25,21 @@ gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
     from mast_swarm.space import _gpu as gpu
 
-AXIS = 20  # bits of a cell's column and of its row
 PAIRS = 2**25  # candidate pairs looked at together, which bounds memory
 CROWD = 32  # points a cell above which the first grid is made finer
-SLACK = 1e-6  # share of a side, beyond the rounding of cell borders and of d2 in float32
+
+
+def _by_kernel(points: Tensor) -> bool:
+    """Whether GPU kernels do the work: they find the same as the plain torch below, in fewer launches."""
+    return gpu is not None and points.is_cuda
 
 
 @dataclass(frozen=True)
 class Cells:
     """Points [B, N, 2] sorted by cell. Coordinates of cells are float64, so that cell borders are sharp."""
+
+    AXIS: ClassVar[int] = 20  # bits of a cell's column and of its row
+    SLACK: ClassVar[float] = 1e-6  # share of a side, beyond the rounding of cell borders and of d2 in float32
 
     origin: Tensor  # [B, 2] lower corner of the points' box, metres
     side: Tensor  # [B] side of a cell, metres
@@ -42,20 +48,22 @@ class Cells:
     order: Tensor  # [B * N] flat b * N + j of the point at that place; within a cell by index
 
     @classmethod
-    def build(cls, points: Tensor, side: Tensor) -> Cells:
+    def build(cls, points: Tensor, side: Tensor, box: tuple[Tensor, Tensor] | None = None) -> Cells:
         """Sorts points [B, N, 2], N > 0, into cells of side [B] or larger, where 2**20 cells an axis do not
-        suffice.
+        suffice. box: their lowest and highest coordinates [B, 2] each, where they are known.
         """
-        batch = points.shape[0]
-        place = points.double()
-        origin = place.amin(1)
-        extent = place.amax(1) - origin
-        side = torch.maximum(side.double(), extent.amax(-1) / (2**AXIS - 2)).clamp_min(1e-290)
-        size = (extent / side[:, None]).floor().long() + 1
-        cell = ((place - origin[:, None]) / side[:, None, None]).floor().long()
-        cell = torch.minimum(cell, size[:, None] - 1)
-        environment = torch.arange(batch, device=points.device)[:, None]
-        key = ((environment << AXIS | cell[..., 1]) << AXIS | cell[..., 0]).reshape(-1)
+        low, high = points.aminmax(dim=1) if box is None else box
+        if _by_kernel(points):
+            origin, side, size, key = gpu.keys(points, low, high, side, cls.AXIS)
+        else:
+            origin = low.double()
+            extent = high.double() - origin
+            side = torch.maximum(side.double(), extent.amax(-1) / (2**cls.AXIS - 2)).clamp_min(1e-290)
+            size = (extent / side[:, None]).floor().long() + 1
+            cell = ((points.double() - origin[:, None]) / side[:, None, None]).floor().long()
+            cell = torch.minimum(cell, size[:, None] - 1)
+            environment = torch.arange(len(points), device=points.device)[:, None]
+            key = ((environment << cls.AXIS | cell[..., 1]) << cls.AXIS | cell[..., 0]).reshape(-1)
         key, order = key.sort(stable=True)
         return cls(origin, side, size, key, order)
 
@@ -65,6 +73,8 @@ class Cells:
         Returns begin and end [Q, 3] of the runs of `order` that hold them, one a row of cells, and the
         distance [Q] in metres within which no point can lie outside them.
         """
+        if _by_kernel(queries):
+            return gpu.block(self, queries, environment)
         side = self.side[environment, None]
         size = self.size[environment]
         place = queries.double() - self.origin[environment]
@@ -73,15 +83,15 @@ class Cells:
         high = (cell + 2) * side - place
         # Beyond the first and the last cell there is nothing.
         gap = torch.minimum(low.masked_fill(cell <= 1, math.inf), high.masked_fill(cell + 2 >= size, math.inf)).amin(-1)
-        gap = gap - SLACK * side[:, 0]
+        gap = gap - self.SLACK * side[:, 0]
         row = cell[:, 1:] + torch.arange(-1, 2, device=queries.device)  # [Q, 3]
-        base = (environment[:, None] << AXIS | row.clamp_min(0)) << AXIS
+        kept = torch.minimum(row.clamp_min(0), size[:, 1:] - 1)
+        base = (environment[:, None] << self.AXIS | kept) << self.AXIS
         west = (cell[:, :1] - 1).clamp_min(0)
         east = torch.minimum(cell[:, :1] + 1, size[:, :1] - 1)
         begin = torch.searchsorted(self.key, base | west)
         end = torch.searchsorted(self.key, base | east, right=True)
-        outside = (row < 0) | (row >= size[:, 1:])
-        return begin, torch.where(outside, begin, end), gap
+        return begin, torch.where(row == kept, end, begin), gap
 
     def candidates(self, begin: Tensor, end: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """The points in the runs begin .. end [Q, 3], for blocks of queries small enough for memory.
@@ -102,61 +112,73 @@ class Cells:
             yield slice(first, last), which // 3, self.order[begin[first:last].reshape(-1)[which] + at]
 
 
-def _extent(points: Tensor) -> Tensor:
-    """Longer side [B] of each environment's bounding box, metres."""
-    return (points.amax(1) - points.amin(1)).double().amax(-1)
+def _extent(box: tuple[Tensor, Tensor]) -> Tensor:
+    """Width and height [B, 2] of each environment's bounding box, metres."""
+    return (box[1] - box[0]).double()
 
 
-def _spacing(points: Tensor) -> Tensor:
-    """Side [B] of a cell that holds about two points where the points are spread evenly over their box."""
-    extent = (points.amax(1) - points.amin(1)).double()
-    wanted = max(1, points.shape[1] // 2)
-    return torch.maximum((extent.prod(-1) / wanted).sqrt(), extent.amax(-1) / wanted).clamp_min(1e-290)
-
-
-def _fine(points: Tensor) -> Cells:
-    """The first grid: finer than the mean density asks where some cell of the environment is crowded."""
-    batch = points.shape[0]
-    side = _spacing(points)
-    extent = _extent(points)
+def _fine(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
+    """The first grid: cells of about two points where they are spread evenly over their box, smaller where some cell
+    of the environment is crowded. Waits for the device for each size tried."""
+    batch, n, _ = points.shape
+    extent = _extent(box)
+    longer, wanted = extent.amax(-1), max(1, n // 2)
+    side = torch.maximum((extent.prod(-1) / wanted).sqrt(), longer / wanted)
     while True:
-        cells = Cells.build(points, side)
-        _, which, count = torch.unique_consecutive(cells.key, return_inverse=True, return_counts=True)
-        crowd = torch.zeros(batch, dtype=count.dtype, device=count.device)
-        crowd.scatter_reduce_(0, cells.key >> (2 * AXIS), count[which], "amax")
-        finer = (crowd > CROWD) & (side / 4 > extent / 2**AXIS) & (extent > 0)
+        cells = Cells.build(points, side, box)
+        key = cells.key.view(batch, n)
+        crowded = (key[:, CROWD:] == key[:, :-CROWD]).any(1)
+        if not bool(crowded.any()):
+            return cells
+        finer = crowded & (cells.side / 4 > longer / 2**Cells.AXIS) & (longer > 0)
         if not bool(finer.any()):
             return cells
-        side = torch.where(finer, side / 4, side)
+        side = torch.where(finer, cells.side / 4, cells.side)
+
+
+def _nearest_by_kernel(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
+    """As nearest_cells: each query looks a few cells far, the rest go again with larger cells."""
+    batch, m, _ = queries.shape
+    near = queries.new_empty((batch * m, k))
+    index = torch.empty((batch * m, k), dtype=torch.int64, device=queries.device)
+    unproven = torch.empty(batch * m, dtype=torch.uint8, device=queries.device)
+    box = points.aminmax(dim=1)
+    cells, waiting = _fine(points, box), None
+    while True:
+        gpu.nearest(cells, queries, points, waiting, exclude_self, near, index, unproven)
+        waiting = unproven.nonzero().flatten()
+        if not waiting.numel():
+            return near.sqrt_().view(batch, m, k), index.view(batch, m, k)
+        cells = Cells.build(points, cells.side * (2 * gpu.REACH), box)
 
 
 def nearest_cells(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
     """As neighbours.nearest, N > 0. Each query looks at 3 x 3 cells; those whose k-th nearest is not proven
     by that go again with cells twice as wide, until a block of cells covers all points. Waits for the device
     once a round."""
+    if _by_kernel(points):
+        return _nearest_by_kernel(queries, points, k, exclude_self)
     batch, m, _ = queries.shape
     n = points.shape[1]
-    place, spots = queries.reshape(-1, 2).contiguous(), points.reshape(-1, 2)
+    place = queries.reshape(-1, 2)
+    spots = points.reshape(-1, 2)
     distance = queries.new_full((batch * m, k), math.inf)
     index = torch.full((batch * m, k), -1, dtype=torch.int64, device=queries.device)
     waiting = torch.arange(batch * m, device=queries.device)
-    cells = _fine(points)
+    box = points.aminmax(dim=1)
+    cells = _fine(points, box)
     own = m if exclude_self else None
     while waiting.numel():
         begin, end, gap = cells.block(place[waiting], waiting // m)
-        if gpu is not None and points.is_cuda:
-            there, name = spots[cells.order], cells.order % n
-            near, index[waiting] = gpu.nearest(place, waiting, there, name, begin, end, k, own)
-        else:
-            near = distance[waiting]
-            for block, query, point in cells.candidates(begin, end):
-                near[block], index[waiting[block]] = _smallest(place, spots, waiting[block], query, point, k, n, own)
+        near = distance[waiting]
+        for block, query, point in cells.candidates(begin, end):
+            near[block], index[waiting[block]] = _smallest(place, spots, waiting[block], query, point, k, n, own)
         distance[waiting] = near.sqrt()
         # Proven: nearer than anything outside the block of cells.
-        proven = (near[:, -1] * (1 + SLACK) < gap.clamp_min(0) ** 2) | (gap == math.inf)
+        proven = (near[:, -1] * (1 + Cells.SLACK) < gap.clamp_min(0) ** 2) | (gap == math.inf)
         waiting = waiting[~proven]
         if waiting.numel():
-            cells = Cells.build(points, cells.side * 2)
+            cells = Cells.build(points, cells.side * 2, box)
     return distance.view(batch, m, k), index.view(batch, m, k)
 
 
@@ -187,34 +209,30 @@ def _near_pairs(
     queries: Tensor, points: Tensor, radius: float, squared_radius: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Flat (query, point) pairs nearer than the radius, in blocks."""
-    cells, begin, end = _runs(queries, points, radius)
+    cells = _wide(points, radius)
     place = queries.reshape(-1, 2)
     spots = points.reshape(-1, 2)
     who = torch.arange(len(place), device=queries.device)
+    begin, end, _ = cells.block(place, who // queries.shape[1])
     for block, query, point in cells.candidates(begin, end):
         flat = who[block][query]
         near = squared_distance(place[flat], spots[point]) < squared_radius
         yield flat[near], point[near]
 
 
-def _runs(queries: Tensor, points: Tensor, radius: float) -> tuple[Cells, Tensor, Tensor]:
-    """The points in cells as wide as the radius, and the runs begin, end [B * M, 3] that hold all near each query."""
-    batch, m, _ = queries.shape
-    side = torch.full((batch,), radius, dtype=torch.float64, device=queries.device)
-    side = torch.minimum(side * (1 + SLACK), _extent(points) + 1.0)  # one cell then holds all, also where inf
-    cells = Cells.build(points, side)
-    environment = torch.arange(batch, device=queries.device).repeat_interleave(m, output_size=batch * m)
-    begin, end, _ = cells.block(queries.reshape(-1, 2), environment)
-    return cells, begin, end
+def _wide(points: Tensor, radius: float) -> Cells:
+    """The points in cells as wide as the radius: all that are near a query lie in the 3 x 3 around it."""
+    box = points.aminmax(dim=1)
+    # Where the radius is larger than the box, inf too, one cell holds all.
+    side = (_extent(box).amax(-1) + 1.0).clamp_max(radius * (1 + Cells.SLACK))
+    return Cells.build(points, side, box)
 
 
 def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: float) -> Tensor:
     """As neighbours.count_within, N > 0."""
     batch, m, _ = queries.shape
-    if gpu is not None and points.is_cuda:
-        cells, begin, end = _runs(queries, points, radius)
-        there = points.reshape(-1, 2)[cells.order]
-        return gpu.count_within(queries.reshape(-1, 2).contiguous(), there, begin, end, squared_radius).view(batch, m)
+    if _by_kernel(points):
+        return gpu.count_within(_wide(points, radius), queries, points, squared_radius)
     count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
     for query, _ in _near_pairs(queries, points, radius, squared_radius):
         count.scatter_add_(0, query, torch.ones_like(query))

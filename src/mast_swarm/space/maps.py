@@ -65,15 +65,22 @@ def crops(density: Tensor, bits: Tensor, corner: Tensor, size: int) -> Tensor:
     return torch.where(known, density[environment, y, x], 0.0)
 
 
-def shrunk(density: Tensor, bits: Tensor, corner: Tensor, weights: Tensor, first: Tensor, taps: int) -> Tensor:
-    """What `crops` gives, resized along both sides by the filter weights [K, P]: [B, N, P, P].
+def shrunk(density: Tensor, bits: Tensor, corner: Tensor, weights: Tensor, seen_map: bool) -> Tensor:
+    """What `crops` gives, resized along both sides by the filter weights [K, P]: [B, N, 1, P, P].
 
-    Pixel p takes the `taps` cells from first [P] on, the rest of its weights is 0.
+    With the seen map [B, N, 2, P, P]: second comes the same of a density of 1 everywhere.
     """
     size, pixels = weights.shape
     if gpu is not None and density.is_cuda and gpu.takes(size, pixels):
-        return gpu.shrink(density, bits, corner, weights, first, taps)
+        return gpu.shrink(density, bits, corner, weights, seen_map)
     batch, n = corner.shape[:2]
     step = max(1, _CROPPED // (n * size * size))
-    parts = (slice(b, b + step) for b in range(0, batch, step))
-    return torch.cat([weights.T @ crops(density[b], bits[b], corner[b], size) @ weights for b in parts])
+    parts = [slice(b, b + step) for b in range(0, batch, step)]
+
+    def resized(values: Tensor) -> Tensor:
+        return torch.cat([weights.T @ crops(values[b], bits[b], corner[b], size) @ weights for b in parts])
+
+    small = [resized(density)]
+    if seen_map:
+        small.append(resized(density.new_ones(()).expand_as(density)))
+    return torch.stack(small, 2)

@@ -1,7 +1,7 @@
 """Nearest points and points within a radius, for every query of every environment.
 
 `method` is "dense" (every pair), "cells" (cell lists, linear in N) or "auto", which takes the faster for the
-size. On the CPU the work is done by numba kernels, on CUDA by torch. All of them find the same points in the
+size. On the CPU the work is done by numba kernels, on CUDA by torch and Triton. All of them find the same points in the
 same order, for d2 = dx*dx + dy*dy is the same number everywhere (type of the positions, nothing fused) and
 ties go to the lowest index; the root of d2 may differ in the last bit between libraries.
 The kernels are imported where they are called: numba takes half a second to load, and CUDA does without it.
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.space import cells, dense
-from mast_swarm.space._checks import check_finite, check_pair, check_radius, squared
+from mast_swarm.space._checks import LARGEST, check_finite, check_pair, check_radius, squared
 
 # Where cells overtake every pair, by the number of points: measured on the CPU, a guess on CUDA (where memory counts
 # too).
@@ -52,6 +52,17 @@ def _visit(queries: Tensor, points: Tensor, order: np.ndarray) -> np.ndarray:
     return np.broadcast_to(np.arange(m, dtype=np.int32), (batch, m)).copy()
 
 
+def _check_finite(queries: Tensor, points: Tensor, same: bool) -> None:
+    """As check_finite, of both; on CUDA with one wait for the device where all is well. same: they are one tensor."""
+    if points.is_cuda:
+        both = points if same else torch.cat([points, queries], 1)
+        if bool((both.abs() < LARGEST).all()):
+            return
+    check_finite("position", points)
+    if not same:
+        check_finite("query", queries)
+
+
 def nearest(
     queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False, method: str = "auto"
 ) -> tuple[Tensor, Tensor]:
@@ -72,9 +83,7 @@ def nearest(
     chosen = choose(method, points, m)
     queries, points, same = queries.detach(), points.detach(), queries is points
     if chosen == "cells" or not queries.is_cuda:
-        check_finite("position", points)
-        if not same:
-            check_finite("query", queries)
+        _check_finite(queries, points, same)
     if queries.is_cuda:
         torch_version = cells.nearest_cells if chosen == "cells" else dense.nearest_dense
         return torch_version(queries, points, k, exclude_self)
@@ -121,8 +130,7 @@ def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
     check_radius(radius)
     chosen = choose("auto", points, queries.shape[1])
     if chosen == "cells" or not queries.is_cuda:
-        check_finite("position", points)
-        check_finite("query", queries)
+        _check_finite(queries, points, queries is points)
     if not queries.is_cuda:
         return _within_cpu(queries, points, radius, chosen, exclude_self=False)[0]
     if chosen == "cells":

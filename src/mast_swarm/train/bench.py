@@ -37,7 +37,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     parts = {
         "update": lambda: learner.update(uniform),
         "sense_and_decide": collector.look,
-        "expert_on_cpu": collector.label,
+        "expert": collector.label,
         "push_and_move": collector.move,
     }
     found = {name: _milliseconds(work, device, repeats) for name, work in parts.items()}

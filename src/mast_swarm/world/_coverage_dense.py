@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mast_swarm.space.maps import shrunk, squares
+from mast_swarm.space.maps import gpu, shrunk, squares
 
 
 def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Bits [B, N, S, W] with the square of `size` cells from corner [B, N, 2] set, and those of any robot [B, S, W]."""
+    if gpu is not None and seen.is_cuda:
+        return gpu.mark(corner, size, seen)
     columns, rows = squares(corner, size, seen.shape[2])
     seen = torch.where(rows[..., None], seen | columns[:, :, None], seen)
     union = seen
@@ -19,26 +21,20 @@ def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
     return seen, union[:, 0]
 
 
-Filter = tuple[Tensor, Tensor, int]
-"""Weights [K, P] of a resize, the first cell [P] that each pixel takes, and how many it takes."""
-
-
 def pictures(
     density: Tensor,
     seen: Tensor,
     corner: Tensor,
-    resize: Filter,
+    weights: Tensor,
     share: Tensor,
     positions: Tensor,
     reach: float,
     seen_map: bool = False,
 ) -> Tensor:
-    """The maps that every robot observes, [B, N, 4, P, P], or with the seen map 5. share: [K + 1, P] running sums of
-    the weights."""
-    known = [shrunk(density, seen, corner, *resize)]
-    if seen_map:
-        known.append(shrunk(density.new_ones(density.shape[1:]).expand_as(density), seen, corner, *resize))
-    return with_surroundings(torch.stack(known, 2), corner, share, density.shape[1], positions, reach)
+    """The maps that every robot observes, [B, N, 4, P, P], or with the seen map 5. weights: [K, P] of the resize,
+    share: [K + 1, P] their running sums."""
+    known = shrunk(density, seen, corner, weights, seen_map)
+    return with_surroundings(known, corner, share, density.shape[1], positions, reach)
 
 
 def with_surroundings(

@@ -87,8 +87,6 @@ class Coverage:
         self._filter = resize_filter(self.config.map_cells, self.config.pixels).to(self.device)  # [K, P]
         # Running sums over cells: the share of each pixel's weight that lies before cell k, [K + 1, P].
         self._share = torch.nn.functional.pad(self._filter.double().cumsum(0), (0, 0, 1, 0)).float()
-        first, taps = _banded(self._filter.T)
-        self._resize = (self._filter, torch.from_numpy(first).to(self.device), taps.shape[1])
         self._banded = (*_banded(self._filter), *_banded(self._filter.T))
 
     def reset(self, seeds: Sequence[int], scenarios: Sequence[str] | None = None) -> CoverageState:
@@ -301,7 +299,7 @@ class Coverage:
         corner, reach = self._corner(state.positions, self.config.map_cells), self.config.communication_range
         maps = (state.density, state.seen, corner)
         if corner.is_cuda:
-            return dense.pictures(*maps, self._resize, self._share, state.positions, reach, self.config.seen_map)
+            return dense.pictures(*maps, self._filter, self._share, state.positions, reach, self.config.seen_map)
         from mast_swarm.world import _coverage_cpu as cpu
 
         out = torch.empty((*corner.shape[:2], *self.config.observation_shape))
