@@ -56,7 +56,19 @@ def scale_table(kind: str) -> str:
     for result in found:
         told = "".join(f"- {sentence}\n" for sentence in conclusions(result))
         text += f"\n{machine_line(result)}\n\n{picked(result, STEP)}\n{picked(result, PASS)}\n{told}"
+        if kind == "cpu":
+            text += f"- {most_to_gain(result)}\n"
     return text
+
+
+def most_to_gain(result: dict[str, Any]) -> str:
+    """How far dense is above the arithmetic that both paths share."""
+    rows = {row["agents"]: row for row in result["rows"]}
+    over = [(size, rows[size]["dense_ms"] / rows[size]["floor_ms"]) for size in (10_000, 20_000)]
+    trained = result["training"]
+    training = trained["dense_ms"] / (3 * rows[trained["agents"]]["floor_ms"])  # a product forwards is two backwards
+    passes = " and ".join(f"{ratio:.1f}x ({size:,} robots)" for size, ratio in over)
+    return f"against the floor: a dense forward pass takes {passes}, a training step {training:.1f}x the time"
 
 
 def summary() -> str:
