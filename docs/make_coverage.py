@@ -170,6 +170,13 @@ def benchmark() -> str:
         f"{row['memory']['ratio']:.0f} times less."
         for row in found["rows"]
     ]
+    small, large = found["rows"]
+    cells = (large["side"] / small["side"]) ** 2
+    growth = [large[at]["cost"]["ours_ms"] / small[at]["cost"]["ours_ms"] / cells for at in ("tasks", "tasks_later")]
+    memory.append(
+        f"A cell of the larger world takes {growth[0]:.2f} times as long as one of the smaller for the cost at the "
+        f"start, and {growth[1]:.2f} times after {found['later']} steps."
+    )
     return table([f"against {found['peer']}", *names.values()], rows) + "\n" + " ".join(memory) + "\n"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,6 @@ def picked(result: dict[str, Any], columns: tuple[str, ...]) -> str:
     return table(list(columns), [[row[name] for name in columns] for row in table_rows(result)])
 
 
-def bench_tables(benchmark: str, kind: str, columns: tuple[str, ...]) -> str:
-    """The table of each machine of a kind; or that there is none yet."""
-    tables = [f"{machine_line(result)}\n\n{picked(result, columns)}" for result in measured(benchmark, kind)]
-    return "\n".join(tables) or "Not measured yet.\n"
-
-
 def machine_line(result: dict[str, Any]) -> str:
     """What was measured on, and of a CPU how many others wanted it."""
     about = result["machine"]
@@ -43,21 +38,27 @@ def machine_line(result: dict[str, Any]) -> str:
 
 STEP = ("robots", "step", "policy", "observe", "components", "motion", "metric", "robots/s", "memory")
 PASS = ("robots", "forward alone", "dense forward", "floor")
+WORLD = ("robots", "step", "motion", "metric", "observe", "robots/s", "memory")
+DECENTRAL = ("robots", "step", "decide", "relay", "perceive", "central", "ratio", "robots/s", "memory")
 
 
-def scale_table(kind: str) -> str:
-    """The picture, the tables of each machine of a kind, and what they come to."""
+def picture(benchmark: str, kind: str) -> str:
+    """The name of the picture of a benchmark on the machines of a kind."""
+    return f"scale-{kind}.png" if benchmark == "scale" else f"scale-{benchmark}-{kind}.png"
+
+
+def bench_block(benchmark: str, kind: str, *tables: tuple[str, ...]) -> str:
+    """The picture, of each machine of a kind the tables of these columns, and what they come to."""
     from mast_swarm.view.scale import conclusions
 
-    found = measured("scale", kind)
+    found = measured(benchmark, kind)
     if not found:
         return "Not measured yet.\n"
-    text = f"![Time and memory against the number of robots](pictures/scale-{kind}.png)\n"
+    text = f"![Time and memory against the number of robots](pictures/{picture(benchmark, kind)})\n"
     for result in found:
-        told = "".join(f"- {sentence}\n" for sentence in conclusions(result))
-        text += f"\n{machine_line(result)}\n\n{picked(result, STEP)}\n{picked(result, PASS)}\n{told}"
-        if kind == "cpu":
-            text += f"- {most_to_gain(result)}\n"
+        told = [*conclusions(result), *([most_to_gain(result)] if (benchmark, kind) == ("scale", "cpu") else [])]
+        parts = [f"{machine_line(result)}\n", *(picked(result, columns) for columns in tables)]
+        text += "\n" + "\n".join([*parts, "".join(f"- {sentence}\n" for sentence in told)])
     return text
 
 
@@ -93,6 +94,14 @@ def summary() -> str:
 GPUS, LINK = 8, 450e9  # of one machine, and bytes a second that each can send the others over NVLink 4
 
 
+def read_off(rows: Sequence[dict[str, Any]], name: str, robots: float) -> float:
+    """A value for a team between two measured ones, on the line through both; beyond all, through the last two."""
+    after = min(max(bisect([row["agents"] for row in rows], robots), 1), len(rows) - 1)
+    low, high = rows[after - 1], rows[after]
+    slope = (high[name] - low[name]) / (high["agents"] - low["agents"])
+    return float(low[name] + slope * (robots - low["agents"]))
+
+
 def strips_estimate() -> str:
     """A step over several GPUs from what one does and what halos weigh."""
     found = measured("scale", "cuda")
@@ -103,22 +112,17 @@ def strips_estimate() -> str:
     from mast_swarm.view.scale import duration, memory
     from mast_swarm.world.config import NavigationConfig
 
-    config, rows, grown = PolicyConfig(), [], found[0]["growth"]["step"]
-    each = found[0]["rows"][-1]["peak_bytes"] / found[0]["rows"][-1]["agents"]  # bytes a robot
+    config, one, rows = PolicyConfig(), found[0]["rows"], []
     for robots in (1_000_000, 8_000_000, 32_000_000):
         side = NavigationConfig(agents=robots).side
         sent = halo_bytes(config, robots, side)
         halo = sent / (halo_bytes(config, 1, 1.0) / 2)  # robots; a world of one metre sends its robot to both sides
         work = robots / GPUS + halo
-        step = grown["overhead"] + grown["each"] * work + 1e3 * sent / LINK
+        step = read_off(one, "step_ms", work) + 1e3 * sent / LINK
         cells = [f"{robots:,}", f"{robots // GPUS:,}", f"{halo:,.0f}", memory(sent), duration(1e3 * sent / LINK)]
-        rows.append([*cells, duration(step), memory(each * work)])
+        rows.append([*cells, duration(step), memory(read_off(one, "peak_bytes", work))])
     head = ["robots", "of each GPU", "of its halos", "sent", "at 450 GB/s", "step, estimated", "memory of each"]
     return table(head, rows)
-
-
-DECENTRAL = ("robots", "step", "decide", "relay", "perceive", "central", "ratio", "memory")
-WORLD = ("robots", "step", "motion", "metric", "observe", "robots/s", "memory")
 
 
 def success_files() -> list[dict[str, Any]]:
@@ -150,23 +154,24 @@ def _success(size: dict[str, Any], policy: str, t: float) -> tuple[float, float]
 NUMBERS: dict[str, Callable[[], str]] = {
     "scale-summary": summary,
     "scale-success": success_table,
-    "scale-cpu": lambda: scale_table("cpu"),
-    "scale-gpu": lambda: scale_table("cuda"),
+    "scale-cpu": lambda: bench_block("scale", "cpu", STEP, PASS),
+    "scale-gpu": lambda: bench_block("scale", "cuda", STEP, PASS),
     "scale-strips": strips_estimate,
-    "scale-world-cpu": lambda: bench_tables("world", "cpu", WORLD),
-    "scale-world-gpu": lambda: bench_tables("world", "cuda", WORLD),
-    "scale-decentral-cpu": lambda: bench_tables("decentral", "cpu", DECENTRAL),
-    "scale-decentral-gpu": lambda: bench_tables("decentral", "cuda", DECENTRAL),
+    "scale-world-cpu": lambda: bench_block("world", "cpu", WORLD),
+    "scale-world-gpu": lambda: bench_block("world", "cuda", WORLD),
+    "scale-decentral-cpu": lambda: bench_block("decentral", "cpu", DECENTRAL),
+    "scale-decentral-gpu": lambda: bench_block("decentral", "cuda", DECENTRAL),
 }
 
 
 def draw(folder: Path) -> None:
-    """Time and memory against the size of the team, of the first machine of each kind."""
+    """Each benchmark on the first machine of each kind, and the success rate, against the size of the team."""
     from mast_swarm.view.scale import scale_plot
 
-    for kind in ("cpu", "cuda"):
-        for result in measured("scale", kind)[:1]:
-            scale_plot(result, folder / f"scale-{kind}.png")
+    for benchmark in ("scale", "world", "decentral"):
+        for kind in ("cpu", "cuda"):
+            for result in measured(benchmark, kind)[:1]:
+                scale_plot(result, folder / picture(benchmark, kind))
     if success_files():
         success_plot(folder / "scale-success.png")
 
@@ -175,11 +180,12 @@ def success_plot(path: Path) -> None:
     """Success rate against the size of the team, at t = 800 s in full lines and at 200 s in broken ones."""
     from matplotlib.figure import Figure
 
+    from mast_swarm.view.scale import short
     from mast_swarm.view.style import policy_colour, style
 
     names = {"mast-m": "MAST-M, central", "mast-m-alone": "MAST-M, alone", "dhba-8": "DHBA-8", "lsap": "LSAP"}
     with style():
-        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.add_subplot()
         for number, (policy, name) in enumerate(names.items()):
             for t, line in ((800.0, "-"), (200.0, "--")):
@@ -189,9 +195,13 @@ def success_plot(path: Path) -> None:
                     agents, mean, half = zip(*shown, strict=True)
                     label = name if t == 800.0 else None
                     colour = policy_colour(number)
-                    axes.errorbar(agents, mean, half, fmt=f"o{line}", capsize=3, color=colour, label=label)
-        axes.set(xscale="log", xlabel="robots", ylabel="success rate", ylim=(0.5, 1.02))
+                    look = {"fmt": f"o{line}", "markersize": 5, "elinewidth": 1.2, "capsize": 3}
+                    axes.errorbar(agents, mean, half, color=colour, label=label, **look)
+        axes.set(xscale="log", xlabel="robots", ylabel="success rate", ylim=(0.79, 1.01))
+        axes.set_yticks([0.8, 0.85, 0.9, 0.95, 1.0])
+        axes.xaxis.set_major_formatter(lambda value, _: short(value))
+        axes.minorticks_off()
         axes.plot([], [], "k-", label="t = 800 s")
         axes.plot([], [], "k--", label="t = 200 s")
-        axes.legend(loc="lower left", ncols=2)
+        figure.legend(loc="outside lower center", ncols=3)
         figure.savefig(path)

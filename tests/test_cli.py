@@ -245,22 +245,30 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"usage: mast {args[0]}" in capsys.readouterr().out
 
 
+@pytest.fixture
+def navigation_zoo(tmp_path: Path, policy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zoo with one small policy that has learned nothing: navigation/mast-m."""
+    shutil.copytree(policy_folder, tmp_path / "zoo" / "navigation" / "mast-m")
+    monkeypatch.setattr(policy_module, "ZOO", tmp_path / "zoo")
+
+
+@pytest.mark.usefixtures("navigation_zoo")
 def test_demo_replaces_its_own_folder_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(policy_module, "ZOO", tmp_path / "zoo")  # empty
     quick = ("--agents", 6, "--steps", 10, "--scenario", "clusters-1")
     assert mast("demo", *quick) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-3].startswith("lsap reached ") and out[-2].startswith("dhba-4 reached ")
+    assert out[-3].startswith("mast-m reached ") and out[-2].startswith("dhba-8 reached ")
     assert out[-1] == f"open in a browser: {tmp_path / 'runs/demo/replay.html'}"
     made = (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns
     assert mast("demo", *quick, "--seed", 1) == 0
     again = (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns
     assert again > made
     capsys.readouterr()
-    for args, message in ((("--scenario", "x"), "unknown scenario"), (("--out", "runs/demo"), "already used")):
+    used = "runs/demo is already used: give another --out, or none for runs/demo, made anew each time\n"
+    for args, message in ((("--scenario", "x"), "unknown scenario"), (("--out", "runs/demo"), used)):
         assert mast("demo", *args) == 2
         assert message in one_line(capsys)
     (tmp_path / "runs/demo/notes.txt").write_text("mine")
@@ -269,14 +277,10 @@ def test_demo_replaces_its_own_folder_only(
     assert (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns == again
 
 
-def test_demo_shows_the_trained_policy_once_there_is_one(
-    tmp_path: Path, policy_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(policy_folder, tmp_path / "zoo" / "navigation" / "mast-m")
-    monkeypatch.setattr(policy_module, "ZOO", tmp_path / "zoo")
+@pytest.mark.usefixtures("navigation_zoo")
+def test_demo_lets_every_robot_decide_alone(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()  # a folder that is empty is as good as none
     assert mast("demo", "--agents", 6, "--steps", 5, "--scenario", "clusters-1", "--out", tmp_path / "d") == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[-3].startswith("mast-m reached ") and out[-2].startswith("dhba-8 reached ")
     rows = json.loads((tmp_path / "d" / "summary.json").read_text())["rows"]
     assert {(row["policy"], row["delay"]) for row in rows} == {("mast-m", 1.0), ("dhba-8", None)}
 
@@ -334,14 +338,21 @@ def test_a_stopped_evaluation_goes_on(how: signal.Signals, tmp_path: Path, unint
     assert table.equals(uninterrupted[1])
 
 
-@pytest.mark.parametrize(
-    ("extra", "told"), [([], "a world of 900,000,000 robots would take"), (["--delay", "1"], "a table of all pairs")]
-)
-def test_a_team_too_large_for_memory_is_refused_at_once(extra, told, tmp_path, capsys):
-    agents = "900000000" if not extra else "5000000"
-    out = ["--out", str(tmp_path / "run")]
+TOO_MANY = [
+    (["--agents", "900000000"], "a world of 900,000,000 robots in 3e+06 m would take"),
+    (["--agents", "1000000"], "a step of 1,000,000 robots would take about 24 GB"),
+    (["--agents", "10000", "--batch", "100"], "a step of 100 x 10,000 robots would take about 24 GB"),
+    (["--agents", "20000", "--delay", "1"], "20,000 robots that each decide alone, which keep a table of all pairs,"),
+    (["--agents", "3000", "--delay", "50"], "3,000 robots that each decide alone, which keep a table of all pairs,"),
+]
+
+
+@pytest.mark.parametrize(("extra", "told"), TOO_MANY)
+def test_a_team_too_large_for_memory_is_refused_at_once(extra, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mast_swarm.evaluate.run.free_memory", lambda device: 16e9)
+    args = ["evaluate", "navigation", "--policy", "mast-m", "--episodes", "100", "--device", "cpu"]
     with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", "navigation", "--policy", "mast-m", "--agents", agents, "--episodes", "1", *extra, *out])
+        main([*args, *extra, "--out", str(tmp_path / "run")])
     assert stopped.value.code == 2 and told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

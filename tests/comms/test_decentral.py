@@ -180,7 +180,7 @@ def test_an_environment_acts_alike_in_any_batch_and_chunk(monkeypatch: pytest.Mo
     for b, seed in enumerate([4, 8, 15]):
         assert same(whole[b], commands([seed])[0])
     for rows in (1, 40, 150):
-        monkeypatch.setattr(decentral, "_CPU_ROWS", rows)
+        monkeypatch.setitem(decentral.ROWS, "cpu", rows)
         assert same(whole, commands([4, 8, 15]))
 
 

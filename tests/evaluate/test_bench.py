@@ -130,7 +130,7 @@ def test_scale_from_the_command_line(quick: None, tmp_path: Path, capsys: pytest
     told = capsys.readouterr().out
     (file,) = tmp_path.glob("scale-*.json")
     assert f"written: {file}" in told and f"plot: {file.with_suffix('.png')}" in told
-    assert "50 robots: " in told and "ns a robot" in told and "a dense training step takes" in told
+    assert "50 robots: " in told and "s a robot)" in told and "a dense training step takes" in told
     assert file.with_suffix(".png").stat().st_size > 10_000
     found = json.loads(file.read_text())
     assert found["machine"]["device"] and (found["precision"], found["policy"]) == ("fp32", "navigation/mast-m")
@@ -170,6 +170,8 @@ def test_world_and_decentral_from_the_command_line(
     )
     told = capsys.readouterr().out
     assert "3 x 20 robots: " in told and "2 x 12 robots: " in told
+    for file in tmp_path.glob("*.json"):
+        assert f"plot: {file.with_suffix('.png')}" in told and file.with_suffix(".png").stat().st_size > 10_000
     (world,) = (json.loads(file.read_text()) for file in tmp_path.glob("world-*.json"))
     assert [(row["environments"], row["agents"]) for row in world["rows"]] == [(3, 20), (1, 60)]
     first = world["rows"][0]
@@ -180,6 +182,7 @@ def test_world_and_decentral_from_the_command_line(
     (row,) = alone["rows"]
     assert list(row["parts_ms"]) == ["decide", "perceive", "relay"]
     assert row["ratio"] == pytest.approx(row["step_ms"] / row["central_ms"])
+    assert row["robots_per_s"] == pytest.approx(1e3 * 24 / row["step_ms"])
 
 
 @torch.inference_mode()
@@ -207,7 +210,7 @@ def test_what_is_measured_is_what_evaluation_runs() -> None:
 
 
 TOO_LARGE = [
-    (("scale", "--agents", 100, 10**10), "10,000,000,000 robots, 22 kB each", "fewer --agents"),
+    (("scale", "--agents", 100, 10**10), "10,000,000,000 robots, 24 kB each", "fewer --agents"),
     (("world", "--sizes", "1x50", "1000000x1000000"), "1,000,000 x 1,000,000 robots", "smaller --sizes"),
     (("decentral", "--sizes", "1x10000000"), "1 x 10,000,000 robots, with a table", "smaller --sizes"),
 ]
@@ -244,6 +247,24 @@ def test_the_estimate_that_refuses_is_above_what_a_step_takes() -> None:
     team.step(Clock(CPU))
     needed = cost.step_bytes(policy.config, agents, bench.DENSITY)
     assert needed / 3 < memory.peak() < 1.2 * needed
+
+
+MEASURED = [  # environments, robots, device, bytes: from the files in benchmarks/results
+    (100, 100, "cuda", 4.84e9),
+    (1, 1_000, "cuda", 1.23e9),
+    (1, 10_000, "cuda", 6.88e9),
+    (9, 100, "cpu", 2.66e8),
+    (1, 1_000, "cpu", 4.12e8),
+]
+
+
+@pytest.mark.parametrize(("environments", "agents", "device", "seen"), MEASURED)
+def test_estimates_of_deciding_alone_are_above_what_was_measured(
+    environments: int, agents: int, device: str, seen: float
+) -> None:
+    needed = cost.decentral_bytes(PolicyConfig(), environments, agents, bench.DENSITY, device)
+    assert seen < needed < 3 * seen
+    assert cost.table_bytes(1, 100, device, layers=10) > 3 * cost.table_bytes(1, 100, device)
 
 
 def test_neighbours_follow_from_the_density() -> None:

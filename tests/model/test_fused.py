@@ -13,9 +13,10 @@ from mast_swarm.model.encoding import rotate
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-@pytest.mark.parametrize(
-    ("batch", "tokens", "heads", "width"), [(4, 100, 4, 64), (2, 200, 4, 64), (3, 1, 2, 32), (2, 65, 8, 32)]
-)
+SIZES = [(4, 100, 4, 64), (2, 200, 4, 64), (3, 1, 2, 32), (2, 65, 8, 32), (17_000, 3, 4, 32)]  # the last: many programs
+
+
+@pytest.mark.parametrize(("batch", "tokens", "heads", "width"), SIZES)
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("radius", [300.0, None])
 def test_fused_equals_plain_in_value_and_gradient(

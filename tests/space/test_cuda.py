@@ -49,6 +49,14 @@ def test_same_as_on_the_cpu(n):
         assert torch.equal(hops(copy, limit).cpu(), torch_dense.hops(graph.adjacency(), limit))
 
 
+def test_more_environments_than_an_axis_of_a_grid_has_programs():
+    points = torch.rand((70_000, 3, 2), generator=torch.Generator().manual_seed(0)) * 100
+    distance, index = torch_dense.nearest_dense(points, points, 2, True)
+    d, i = nearest(points.cuda(), points.cuda(), 2, exclude_self=True)
+    assert torch.equal(i.cpu(), index)
+    torch.testing.assert_close(d.cpu(), distance, rtol=3e-7, atol=0)
+
+
 def test_positions_that_do_not_lie_in_one_piece():
     points = team(500)
     wide = torch.cat((points, points + 7.0), -1).cuda()[..., :2]

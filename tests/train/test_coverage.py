@@ -323,6 +323,15 @@ def test_an_expert_that_the_task_does_not_have(small_coverage: TrainConfig, tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_a_policy_that_sees_goals_needs_some(small_coverage: TrainConfig) -> None:
+    policy = replace(small_coverage.policy, variant="C")
+    with pytest.raises(
+        MastError, match="--variant C is a policy that sees the goals, and coverage has none: use M or L"
+    ):
+        replace(small_coverage, policy=policy)
+    assert replace(small_coverage, policy=replace(policy, variant="L")).policy.variant == "L"
+
+
 @pytest.mark.parametrize("change", [{}, {"collect": 2, "expert_share": 1.0}], ids=str)
 def test_the_parts_of_a_step_are_measured(small_coverage: TrainConfig, change: dict[str, Any]) -> None:
     found = bench_train(replace(small_coverage, carry=0.0, epochs=5, **change), CPU, repeats=2)

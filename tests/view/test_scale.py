@@ -1,8 +1,9 @@
-"""The plot and the tables of `mast bench`: they show what was measured, and nothing that was not."""
+"""The plots and the tables of `mast bench`: they show what was measured, and nothing that was not."""
 
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.cost import growth
 from mast_swarm.view.scale import (
     DENSE,
     FORWARD,
@@ -47,13 +47,11 @@ def row(agents: int) -> dict[str, Any]:
 @pytest.fixture
 def result() -> dict[str, Any]:
     sizes = [1_000, 10_000, 100_000]
-    rows = [row(agents) for agents in sizes]
     return {
         "benchmark": "scale",
         "machine": {"device": "A Machine"},
         "precision": "fp32",
-        "rows": rows,
-        "growth": {part: growth(sizes, [one[f"{part}_ms"] for one in rows]) for part in ("step", "forward")},
+        "rows": [row(agents) for agents in sizes],
         "against_dense": [{"agents": 10_000, "ratio": 5.0}],
         "training": {"agents": 1_000, "ratio": 3.25},
     }
@@ -76,10 +74,38 @@ def test_the_plot_draws_what_was_measured(result: dict[str, Any], tmp_path: Path
 
 def test_the_plot_takes_one_size_and_no_memory(result: dict[str, Any], tmp_path: Path) -> None:
     result["rows"] = [result["rows"][-1] | {"peak_bytes": 0}]
-    result["growth"] = {"step": None, "forward": None}
     assert scale_plot(result, tmp_path / "one.png").stat().st_size > 10_000
     with pytest.raises(MastError, match="at least one size"):
         scale_plot(result | {"rows": []}, tmp_path / "none.png")
+
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+TEAMS = [file for name in ("world", "decentral") for file in sorted(RESULTS.glob(f"{name}-*.json"))]
+
+
+@pytest.mark.parametrize("file", TEAMS, ids=[file.stem for file in TEAMS])
+def test_files_of_every_benchmark_have_a_plot_and_robots_a_second(file: Path, tmp_path: Path) -> None:
+    found = json.loads(file.read_text())
+    path = scale_plot(found, tmp_path / "teams.png")
+    assert all(pixels(path, colour) > 500 for colour in (STEP, FORWARD, DENSE))
+    for one, text in zip(found["rows"], table_rows(found), strict=True):
+        assert text["robots/s"] == f"{1e3 * one['environments'] * one['agents'] / one['step_ms']:,.0f}"
+    assert "robots: a whole step takes" in conclusions(found)[0]
+
+
+def test_lines_join_the_teams_of_one_environment(tmp_path: Path) -> None:
+    def teams(*pairs: tuple[int, int]) -> dict[str, Any]:
+        parts = {"motion": 0.0, "metric": 0.0, "observe": 0.0}
+        rows = [{"environments": b, "agents": n, "parts_ms": parts, "peak_bytes": 0} for b, n in pairs]
+        rows = [one | {"step_ms": 1e-3 * b * n} for one, (b, n) in zip(rows, pairs, strict=True)]
+        return {"benchmark": "world", "machine": {"device": "A Machine"}, "rows": rows}
+
+    def drawn(*pairs: tuple[int, int]) -> int:
+        return pixels(scale_plot(teams(*pairs), tmp_path / "teams.png"), STEP)
+
+    assert drawn((1, 1_000), (1, 10)) > drawn((10, 100), (10, 1)) + 500  # no line from team to team
+    assert len(conclusions(teams((1, 1_000), (1, 10)))) == 1  # in any order
+    assert conclusions(teams((10, 100), (10, 1))) == conclusions(teams((1, 10), (1, 10))) == []
 
 
 def test_rows_of_text(result: dict[str, Any]) -> None:
@@ -92,27 +118,28 @@ def test_rows_of_text(result: dict[str, Any]) -> None:
     alone = {"environments": 4, "agents": 5, "step_ms": 2.0, "parts_ms": {"relay": 0.5}, "peak_bytes": 0}
     alone |= {"central_ms": 1.0, "ratio": 2.0}
     (text,) = table_rows({"rows": [alone]})
-    assert list(text) == ["robots", "step", "relay", "central", "ratio", "memory"] and text["robots"] == "4 x 5"
+    assert list(text) == ["robots", "step", "relay", "central", "ratio", "robots/s", "memory"]
+    assert (text["robots"], text["robots/s"]) == ("4 x 5", "10,000")
     assert row_line(alone) == "4 x 5 robots: 2.00 ms a step"
 
 
 def test_conclusions_are_sentences(result: dict[str, Any]) -> None:
     told = conclusions(result)
     assert told[0] == (
-        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fit: 0 µs + 3,000 ns a robot)"
+        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fit: 3.00 µs a robot)"
     )
     assert told[2:] == [
         "10,000 robots: a dense forward pass takes 5.0x the time",
         "1,000 robots: a dense training step takes 3.2x the time",
     ]
-    assert (
-        conclusions(result | {"growth": {"step": None, "forward": None}, "against_dense": [], "training": None}) == []
-    )
+    one = {"rows": result["rows"][:1], "against_dense": [], "training": None}
+    assert conclusions(result | one) == []
 
 
-@pytest.mark.parametrize(
-    ("given", "text"), [(0.0123, "12 µs"), (1.234, "1.23 ms"), (12.34, "12.3 ms"), (123.4, "123 ms"), (5432, "5.43 s")]
-)
+TIMES = {4.85e-4: "485 ns", 0.0123: "12 µs", 1.234: "1.23 ms", 12.34: "12.3 ms", 123.4: "123 ms", 5432: "5.43 s"}
+
+
+@pytest.mark.parametrize(("given", "text"), TIMES.items())
 def test_durations(given: float, text: str) -> None:
     assert duration(given) == text
 

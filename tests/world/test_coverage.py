@@ -196,6 +196,25 @@ def test_positions_in_double_stay_so():
     assert w.step(state, torch.zeros((1, 1, 2), dtype=torch.float64)).positions.dtype == torch.float64
 
 
+def test_arrays_start_a_world_too():
+    w = world()
+    drawn = w.reset([3])
+    density = drawn.density.numpy()[:, ::-1]  # upside down, as a picture is
+    state = w.state(drawn.positions.numpy(), density)
+    assert torch.equal(state.density, drawn.density.flip(1)) and torch.equal(state.positions, drawn.positions)
+    assert torch.equal(w.state(drawn.positions, (density * 1000).astype(np.uint16)).density[0].max(), torch.ones(()))
+
+
+@pytest.mark.parametrize(("side", "agents"), [(1024.0, 32), (512.0, 100), (2048.0, 2)])
+def test_memory_is_estimated_from_the_settings(side, agents):
+    config = CoverageConfig(agents=agents, side=side)
+    w = Coverage(config)
+    state = w.reset([0])
+    kept = sum(getattr(state, f.name).nbytes for f in dataclasses.fields(state))
+    least = kept + state.seen.nbytes + w.observe(state).features.nbytes  # a step has what was seen before and after
+    assert least < config.bytes < max(1.5 * least, 24 * config.cells**2)
+
+
 @pytest.mark.parametrize("seen_map", [False, True])
 def test_both_ways_to_compute_agree(seen_map):
     """The torch functions that CUDA uses against the compiled loops."""
@@ -278,6 +297,8 @@ def test_bad_start_states():
         w.state(fine[:, [0, 0]], density)
     with pytest.raises(MastError, match=r"positions have shape \[2, 2\]"):
         w.state(fine[0], density)
+    with pytest.raises(MastError, match=r"positions have shape \[1, 1, 2\]: expected \[environments, 2, 2\]"):
+        w.state(fine[:, :1], density)
     with pytest.raises(MastError, match=r"density has shape \[1, 3, 3\]: expected \[1, 150, 150\]"):
         w.state(fine, torch.ones((1, 3, 3)))
     for bad, message in ((0.0, "zero everywhere"), (-1.0, "negative"), (math.nan, "not finite")):
@@ -306,7 +327,7 @@ def test_bad_start_states():
         ({"sensor": 0.2}, "sensor is 0.2 m"),
         ({"dt": 0.0}, "dt is 0"),
         ({"sigma": (5.0, 4.0)}, r"sigma is drawn from 5\.\.4"),
-        ({"local_map": 16.0, "pixels": 32}, "local_map covers 16 cells"),
+        ({"local_map": 16.0, "pixels": 32}, "local_map covers 16 x 16 cells but is observed in 32 x 32 pixels"),
         ({"window": (95.0, 0.0)}, "window is 95,0"),
     ],
 )

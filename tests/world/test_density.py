@@ -111,6 +111,25 @@ def test_points_across_the_date_line(tmp_path):
     assert abs(found[0, 0] - found[1, 0]) < 30
 
 
+@pytest.mark.parametrize("at", [180.0, -179.9999, 0.0, 90.0])
+def test_the_middle_of_points_is_on_the_arc_between_them(tmp_path, at):
+    path = tmp_path / "around.csv"
+    degrees = [offset(-17.0, at, *p) for p in METRES]
+    path.write_text("lat,lon\n" + "".join(f"{p[1]!r},{(p[0] + 180) % 360 - 180!r}\n" for p in degrees))
+    np.testing.assert_allclose(read_points(str(path), 128.0, None), np.add(METRES, (74, 79)), atol=1e-3)
+    with pytest.raises(MastError, match=r"points lie outside the 32 m window; they spread over 40 x 70 m"):
+        read_points(str(path), 32.0, None)
+
+
+def test_swapped_latitude_and_longitude_are_hinted_at(tmp_path):
+    places = [offset(*PHILADELPHIA, *p)[::-1] for p in [*METRES, (9e5, 0.0)]]
+    swapped = bad_points(tmp_path, geojson(places), PHILADELPHIA)
+    assert "the file has latitude -75.16" in swapped
+    assert "3 of 4 would with latitude and longitude swapped: swap them in the file or --window" in swapped
+    beyond = bad_points(tmp_path, geojson([(39.9, 116.4), (40.0, 116.5)]))
+    assert "not on the globe: the two seem to be swapped" in beyond
+
+
 def test_every_point_is_one_feature(tmp_path):
     path = tmp_path / "points.csv"
     path.write_text("x,y\n20,30\n\n100,90\n")
@@ -135,10 +154,13 @@ def test_bad_points(tmp_path):
     feature = {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": line}]}
     assert "type LineString" in bad_points(tmp_path, feature)
     assert "no points" in bad_points(tmp_path, geojson([]))
+    nowhere = {"type": "Feature", "geometry": None, "properties": {}}
+    assert "no points" in bad_points(tmp_path, {"type": "FeatureCollection", "features": [nowhere]})
     assert "no points" in bad_points(tmp_path, {"elements": []})
     assert "without lat and lon" in bad_points(tmp_path, {"elements": [{"type": "way", "nodes": [1, 2]}]})
-    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32618"}}
-    assert "EPSG::32618" in bad_points(tmp_path, geojson([(1.0, 2.0)], crs=crs))
+    for name in ("urn:ogc:def:crs:EPSG::32618", "urn:ogc:def:crs:EPSG:8.9:32618", "EPSG:14326", "OGC:CRS83"):
+        crs = {"type": "name", "properties": {"name": name}}
+        assert f"coordinate system {name}: convert" in bad_points(tmp_path, geojson([(1.0, 2.0)], crs=crs))
     assert "not on the globe" in bad_points(tmp_path, geojson([(486000.0, 4422000.0)]))
     assert "coordinates are ['a', 1]" in bad_points(tmp_path, geojson([("a", 1)]))
     assert "type 'Topology'" in bad_points(tmp_path, {"type": "Topology"})
@@ -148,17 +170,41 @@ def test_bad_points(tmp_path):
     assert "expected finite" in bad_points(tmp_path, "x,y\n1,nan\n")
     assert "no points" in bad_points(tmp_path, "x,y\n")
     assert "1 of 2 points lie outside the 128 m window" in bad_points(tmp_path, "x,y\n1,2\n1,129\n")
-    assert "none of its 1 points" in bad_points(tmp_path, geojson([(0.0, 0.0)]), PHILADELPHIA)
+    far = bad_points(tmp_path, geojson([(0.5, 1.0), (2.0, 1.0)]), PHILADELPHIA)
+    assert "no point lies in the 128 m window around latitude 39.95, longitude -75.16" in far
+    assert "the file has latitude 1, longitude 0.5..2: give another --window" in far
+    assert "over 0 x 128 m (x 1, y 2..130)" in bad_points(tmp_path, "x,y\n1,2\n1,130\n")
     assert "--window LAT,LON" in bad_points(tmp_path, geojson([(0.0, 0.0), (0.0, 1.0), (0.0, 0.5)]))
     assert "leave out --window" in bad_points(tmp_path, "x,y\n1,2\n", PHILADELPHIA)
     with pytest.raises(MastError, match=r"cannot read points from nowhere\.csv"):
         read_points("nowhere.csv", 128.0, None)
 
 
-def test_wgs84_may_be_named(tmp_path):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "EPSG:4326",
+        "urn:ogc:def:crs:EPSG::4326",
+        "urn:ogc:def:crs:EPSG:8.9:4326",
+        "http://www.opengis.net/def/crs/EPSG/0/4326",
+        "CRS84",
+        "urn:ogc:def:crs:OGC::CRS84",
+        "urn:ogc:def:crs:OGC:1.3:CRS84",
+        "http://www.opengis.net/def/crs/OGC/1.3/CRS84",
+    ],
+)
+def test_wgs84_may_be_named(tmp_path, name):
     path = tmp_path / "points.geojson"
-    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
+    crs = {"type": "name", "properties": {"name": name}}
     path.write_text(json.dumps(geojson([(1.0, 2.0)], crs=crs)))
+    assert read_points(str(path), 128.0, None).tolist() == [[64.0, 64.0]]
+
+
+def test_features_that_are_nowhere_are_skipped(tmp_path):
+    path = tmp_path / "points.geojson"
+    content = geojson([(1.0, 2.0)])
+    content["features"].insert(0, {"type": "Feature", "geometry": None, "properties": {}})
+    path.write_text(json.dumps(content))
     assert read_points(str(path), 128.0, None).tolist() == [[64.0, 64.0]]
 
 
@@ -179,7 +225,7 @@ def test_rasters(tmp_path):
     [
         (np.zeros((128, 128)), "zero everywhere"),
         (np.full((128, 128), -1.0), "negative cells"),
-        (np.full((128, 128), np.nan), "not finite"),
+        (np.full((128, 128), np.nan), "not finite in 16384 of 16384 cells"),
         (np.ones((128, 64)), r"shape \[128, 64\], expected \[128, 128\]"),
         (np.ones((128, 128, 3)), r"shape \[128, 128, 3\]"),
         (np.full((128, 128), "a"), "expected real numbers"),
@@ -191,6 +237,52 @@ def test_bad_rasters(tmp_path, values, message):
     with pytest.raises(MastError, match=message) as caught:
         sample(f"raster:{path}", CONFIG, 0)
     assert "bad.npy" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_pictures_of_every_mode(tmp_path, mode):
+    bright = np.zeros((128, 128), np.uint8)
+    bright[27, 5] = 255  # row 27 from the top is at y = 100.5
+    picture = Image.fromarray(bright)
+    if mode == "I;16":
+        picture = Image.fromarray(bright.astype(np.uint16) * 257)
+        picture.putpixel((9, 127), 1)  # would be lost in 8 bits
+    picture = picture if picture.mode == mode else picture.convert(mode)
+    picture.save(tmp_path / "map.picture", "PNG")  # what counts is what is in it
+    density = sample(f"raster:{tmp_path / 'map.picture'}", CONFIG, 0)
+    assert density[100, 5] == 1 and (density > 0).sum() == (2 if mode == "I;16" else 1)
+    if mode == "I;16":
+        assert density[0, 9] == pytest.approx(1 / 65535)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [("TIFF", "a TIFF picture"), ("JPEG", "a JPEG picture"), ("GIF", "a GIF picture"), ("BMP", "a BMP picture")],
+)
+def test_other_pictures_are_refused(tmp_path, kind, found):
+    """Of numbers between 0 and 1 in a TIFF next to nothing would be left in 8 bits."""
+    ramp = np.tile(np.linspace(0, 1, 128, dtype=np.float32), (128, 1))
+    picture = Image.fromarray(ramp)
+    (picture if kind == "TIFF" else picture.convert("L")).save(tmp_path / "map.png", kind)
+    with pytest.raises(MastError, match=rf"map\.png: it is {found}, expected a PNG picture or an NPY array; save"):
+        sample(f"raster:{tmp_path / 'map.png'}", CONFIG, 0)
+
+
+def test_archives_and_damaged_rasters_are_refused(tmp_path):
+    np.savez(tmp_path / "map.npz", density=np.ones((128, 128)))
+    with pytest.raises(MastError, match=r"map\.npz: it is an archive \(NPZ or .*numpy\.save"):
+        sample(f"raster:{tmp_path / 'map.npz'}", CONFIG, 0)
+    Image.fromarray(np.ones((128, 128), np.uint8)).save(tmp_path / "map.png")
+    np.save(tmp_path / "map.npy", np.ones((128, 128)))
+    for name in ("map.png", "map.npy"):
+        whole = (tmp_path / name).read_bytes()
+        for length in (0, 8, 12, 30, 60, len(whole) // 2):
+            (tmp_path / f"{length}{name}").write_bytes(whole[:length])
+            with pytest.raises(MastError, match=f"cannot read a density from .*{length}{name}"):
+                sample(f"raster:{tmp_path / f'{length}{name}'}", CONFIG, 0)
+    (tmp_path / "open.npy").write_bytes(whole.replace(b"}", b"(", 1))
+    with pytest.raises(MastError, match=r"cannot read a density from .*open\.npy"):
+        sample(f"raster:{tmp_path / 'open.npy'}", CONFIG, 0)
 
 
 def test_raster_that_cannot_be_read(tmp_path):

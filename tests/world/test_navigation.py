@@ -128,3 +128,7 @@ def test_density_is_kept_as_the_team_grows():
     assert NavigationConfig(agents=100).side == 1000
     assert NavigationConfig(agents=400).side == 2000
     assert dataclasses.replace(NavigationConfig(), width=300.0).side == 300
+
+
+def test_memory_is_estimated_from_the_settings():
+    assert NavigationConfig(agents=100).bytes == 210_000

@@ -31,8 +31,8 @@ from mast_swarm.model.windowed import project
 from mast_swarm.space import Graph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
-_CPU_ROWS, _CPU_PAIRS = 20_000, 1 << 22
-_GPU_ROWS, _GPU_PAIRS = 2_000_000, 1 << 28
+ROWS = {"cpu": 20_000, "cuda": 2_000_000}
+PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 
 class Observed(learned.Observed, Protocol):
@@ -107,8 +107,7 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
     x, h = add_normed(x, None, None, first.norm1)
     q, kv = project(first, h, len(x), rotation, torch.arange(len(x), device=device))
     norms = [*(block.norm1 for block in others), policy.mast.norm]  # each follows on a block
-    rows, pairs = (_CPU_ROWS, _CPU_PAIRS) if device.type == "cpu" else (_GPU_ROWS, _GPU_PAIRS)
-    for part in chunks(batch, robots, entry.shape[1], rows, pairs):
+    for part in chunks(batch, robots, entry.shape[1], ROWS[device.type], PAIRS[device.type]):
         views = look(entry[part], own[part], positions, radius, layers)
         if views.rows[1] == 0:
             continue  # nobody is alive here

@@ -229,16 +229,16 @@ class Strips:
             raise MastError(f"process {refusing - 1} was given bad input: see its error")
 
 
-def halo_bytes(config: PolicyConfig, robots: int, side: float, itemsize: int = 4) -> int:
+def halo_bytes(config: PolicyConfig, robots: int, side: float) -> int:
     """What a process between two others sends them at a step, in bytes, if the team fills a square of `side` metres.
 
-    That is two halos, for strips no narrower than a halo; labels of components add little. itemsize: bytes of a float.
+    That is two halos in fp32, for strips no narrower than a halo; labels of components add little.
     """
     if config.attention_radius is None:
         raise MastError("a policy without attention window has no halo: set attention_radius")
     rows = 2 * robots * min(1.0, _MARGIN * config.layers * config.attention_radius / side)
     whole_numbers = 2 if config.component_mask else 1  # id and label
-    return round(rows * ((config.message_width + 2) * itemsize + 8 * whole_numbers))
+    return round(rows * ((config.message_width + 2) * 4 + 8 * whole_numbers))
 
 
 def _labels(ids: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,7 +82,8 @@ class Decentral:
     """A learned policy run by every robot alone on the messages that have reached it (Algorithm 1)."""
 
     def __init__(self, policy: Learned, channel: Channel, dt: float) -> None:
-        self.run = RUNS[type(policy)](policy.eval(), channel, dt)
+        self.policy = policy.eval()
+        self.run = RUNS[type(policy)](self.policy, channel, dt)
         self.attention_radius = getattr(policy.config, "attention_radius", None)
         self.channel: Channel | None = channel
 
@@ -90,7 +91,7 @@ class Decentral:
         self.run.start(seeds)
 
     def act(self, state: Any, observation: Observation) -> Tensor:
-        return self.run.act(shown_to(self.run.policy, observation))
+        return self.run.act(shown_to(self.policy, observation))
 
 
 def shown_to(policy: Learned, observation: Any) -> Any:

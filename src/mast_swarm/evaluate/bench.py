@@ -229,7 +229,7 @@ def bench_world(config: WorldBenchConfig, device: torch.device, report: Report =
     """A step of the world alone for several (environments, robots)."""
     pairs, about, rows = config.pairs(device.type), machine(device), []
     for environments, agents in pairs:
-        needed = cost.world_bytes(environments, agents)
+        needed = environments * NavigationConfig(agents=agents).bytes
         cost.check_fits(f"a world of {environments:,} x {agents:,} robots", needed, free_memory(device), _FEWER)
     for agents in WARM:
         warm = _world(agents, device)
@@ -280,7 +280,7 @@ def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: 
     policy, about, precision = Policy.load(POLICY).to(device), machine(device), config.arithmetic(device.type)
     pairs, rows = config.pairs(device.type), []
     for environments, agents in pairs:
-        needed = cost.decentral_bytes(policy.config, environments, agents, DENSITY)
+        needed = cost.decentral_bytes(policy.config, environments, agents, DENSITY, device.type)
         what = f"{environments:,} x {agents:,} robots, with a table of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
     with torch.inference_mode():
@@ -363,6 +363,7 @@ def _decentral_row(
         "agents": agents,
         "step_ms": whole,
         "parts_ms": parts,
+        "robots_per_s": 1e3 * environments * agents / whole,
         "central_ms": central,
         "ratio": whole / central,
         "peak_bytes": peak,

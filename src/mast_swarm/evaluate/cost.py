@@ -6,16 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from mast_swarm.comms.decentral import ROWS
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import PolicyConfig
+from mast_swarm.world.config import ROBOT_BYTES
 
 LARGE = 10_000  # robots from which a growth counts: below, calls cost more than work
 # What lies in memory at the worst moment of a step, each seen in measurements and rounded up.
 _ROWS = 20  # rows of d floats of 4 bytes a robot
 _WORDS = 6  # whole numbers of 8 bytes a listed neighbour
-_WORLD = 1_000  # bytes a robot of the world alone
 _DENSE = 24  # bytes a pair of robots: the mask, and the distances that it comes from
-_HELD = 128  # bytes a pair of robots: who holds which stamp of whom, and what passes it on
+# Of robots that decide alone, on either kind of device:
+_HELD = {"cpu": 128, "cuda": 40}  # bytes a pair of robots: who holds which stamp of whom, and what passes it on
+_LATER = 48  # bytes a pair of robots and period that a hop takes beyond the first
+_VIEWED = {"cpu": 60, "cuda": 20}  # bytes of each of the d numbers of a row that is worked on
 
 
 def forward_flops(config: PolicyConfig, neighbours: float) -> float:
@@ -41,7 +45,7 @@ def expected_neighbours(config: PolicyConfig, density: float) -> float:
 
 def step_bytes(config: PolicyConfig, agents: int, density: float) -> float:
     """Memory of a closed-loop step of one environment, estimated, with attention over neighbour lists."""
-    return agents * (_WORLD + 4 * _ROWS * config.width + 8 * _WORDS * expected_neighbours(config, density))
+    return agents * (ROBOT_BYTES + 4 * _ROWS * config.width + 8 * _WORDS * expected_neighbours(config, density))
 
 
 def dense_bytes(agents: int) -> float:
@@ -49,19 +53,22 @@ def dense_bytes(agents: int) -> float:
     return float(_DENSE * agents**2)
 
 
-def world_bytes(environments: int, agents: int) -> float:
-    """Memory of a step of the world alone, estimated."""
-    return float(_WORLD * environments * agents)
+def decentral_bytes(
+    config: PolicyConfig, environments: int, agents: int, density: float, device: str, layers: int = 1
+) -> float:
+    """Memory of a decentralised step, estimated; `device` is cpu or cuda, and a hop takes `layers` control periods.
+
+    What robots compute of those around them is worked on some rows at a time.
+    """
+    seen = min(agents, density * math.pi * (config.layers * (config.attention_radius or math.inf) / 1000) ** 2)
+    rows = min(environments * agents * seen, ROWS[device])
+    table = table_bytes(environments, agents, device, layers)
+    return environments * step_bytes(config, agents, density) + _VIEWED[device] * config.width * rows + table
 
 
-def decentral_bytes(config: PolicyConfig, environments: int, agents: int, density: float) -> float:
-    """Memory of a decentralised step, estimated."""
-    return environments * step_bytes(config, agents, density) + table_bytes(environments, agents)
-
-
-def table_bytes(environments: int, agents: int) -> float:
+def table_bytes(environments: int, agents: int, device: str, layers: int = 1) -> float:
     """Memory of what a relay keeps for every pair of robots, and of what passes it on, estimated."""
-    return float(_HELD * environments * agents**2)
+    return float((_HELD[device] + _LATER * (layers - 1)) * environments * agents**2)
 
 
 def check_fits(what: str, needed: float, free: float | None, advice: str) -> None:

@@ -15,6 +15,7 @@ import mast_swarm.world.coverage
 import mast_swarm.world.navigation  # noqa: F401  both register their task
 from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
+from mast_swarm.comms.relay import Relay
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
 from mast_swarm.evaluate.actors import Actor, fitting, labels, make_actor, pick_device
@@ -23,6 +24,7 @@ from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.recording import recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
+from mast_swarm.model.config import PolicyConfig
 from mast_swarm.world.base import World, make
 
 Progress = Callable[[str, int, int], None]  # policy, steps done, steps in all
@@ -47,21 +49,34 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World, dict[str, Actor]]
     if config.delay is not None:
         channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)
     actors = [make_actor(policy, world, channel) for policy in config.policy]
-    _check_memory(world, actors)
+    _check_memory(world, actors, config.batch or 1)
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         world.reset([seed], [scenario])
     return world, dict(zip(labels(config.policy, task), actors, strict=True))
 
 
-def _check_memory(world: World, actors: list[Actor]) -> None:
-    """Refuse a team that one environment at a time would not fit: before anything runs, with the estimate."""
-    agents, free = world.config.agents, free_memory(world.device)
-    cost.check_fits(f"a world of {agents:,} robots", cost.world_bytes(1, agents), free, "give fewer --agents")
+def _check_memory(world: World, actors: list[Actor], environments: int) -> None:
+    """Refuse so many environments at once that do not fit: before anything runs, with the estimate."""
+    agents, free, kind = world.config.agents, free_memory(world.device), world.device.type
+    density = agents / (world.config.side / 1000) ** 2
+    size = f"{agents:,} robots" if environments == 1 else f"{environments:,} x {agents:,} robots"
+    fewer = "give fewer --agents" if environments == 1 else "give a smaller --batch or fewer --agents"
+    advice = f"{fewer}, or a smaller world"
+    cost.check_fits(f"a world of {size} in {world.config.side:g} m", environments * world.config.bytes, free, advice)
     for actor in actors:
+        config = getattr(getattr(actor, "policy", None), "config", None)
+        if not isinstance(config, PolicyConfig) or config.attention_radius is None:
+            config = None  # of others the table alone is counted
         if actor.channel is not None:
-            what = f"{agents:,} robots that each decide alone, which keep a table of all pairs,"
-            cost.check_fits(what, cost.table_bytes(1, agents), free, "give fewer --agents, or leave --delay away")
+            layers = Relay(actor.channel, world.config.dt).layers
+            needed = cost.table_bytes(environments, agents, kind, layers)
+            if config is not None:
+                needed = cost.decentral_bytes(config, environments, agents, density, kind, layers)
+            what = f"{size} that each decide alone, which keep a table of all pairs,"
+            cost.check_fits(what, needed, free, f"{fewer}, or leave --delay away")
+        elif config is not None:
+            cost.check_fits(f"a step of {size}", environments * cost.step_bytes(config, agents, density), free, fewer)
 
 
 def evaluate(

@@ -108,15 +108,25 @@ def _scores(
 
 
 @triton.jit
+def _block(tokens, BLOCK: tl.constexpr):
+    """Which head of which environment a program works on, and the first row of its block.
+
+    The grid has one axis, for the others end at 65,535.
+    """
+    blocks = tl.cdiv(tokens, BLOCK)
+    return tl.program_id(0) // blocks, tl.program_id(0) % blocks * BLOCK
+
+
+@triton.jit
 def _forward(
     qkv, cos, sin, place, label, out, logsum, tokens, scale, squared,
     LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which, first = _block(tokens, BLOCK)
+    rows = first + tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    which = tl.program_id(1)
     qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
     out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
     c, s = _load_both_phases(cos, sin, rows, pairs, tokens, E)
@@ -154,9 +164,9 @@ def _forward_whole(
     """Some queries of a head of an environment whose keys fit in one block: the softmax needs no running maximum."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    which, first = _block(tokens, ROWS)
+    rows, columns = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    which = tl.program_id(1)
     qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
     out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
     c, s = _load_both_phases(cos, sin, columns, pairs, tokens, E)
@@ -186,9 +196,9 @@ def _backward_keys(
     """Gradients of a block of keys and values: walks over the queries."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which, first = _block(tokens, BLOCK)
+    columns = first + tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    which = tl.program_id(1)
     grad_qkv += (which // HEADS).to(tl.int64) * tokens * (3 * WIDTH) + which % HEADS * D
     grad, _ = _outputs_of(which, grad, logsum, tokens, HEADS, D)
     qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
@@ -229,9 +239,9 @@ def _backward_queries(
     """Gradients of a block of queries: walks over the keys."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which, first = _block(tokens, BLOCK)
+    rows = first + tl.arange(0, BLOCK)
     pairs, wide = tl.arange(0, E), tl.arange(0, D)
-    which = tl.program_id(1)
     grad_qkv += (which // HEADS).to(tl.int64) * tokens * (3 * WIDTH) + which % HEADS * D
     grad, _ = _outputs_of(which, grad, logsum, tokens, HEADS, D)
     qkv, cos, sin, place, label = _inputs_of(which, qkv, cos, sin, place, label, tokens, HEADS, D)
@@ -321,7 +331,7 @@ def turned_attention(
     logsum = torch.empty((batch, heads, tokens), dtype=torch.float32, device=qkv.device)
     block, warps = _shape(tokens)
     kernel, rows = (_forward_whole, {"ROWS": block}) if tokens <= block else (_forward, {})
-    kernel[(triton.cdiv(tokens, block), batch * heads)](
+    kernel[(triton.cdiv(tokens, block) * batch * heads,)](
         qkv, cos, sin, place, _labels(label, place), out, logsum, tokens, (width // heads) ** -0.5, radius * radius,
         LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps, **rows,
     )  # fmt: skip
@@ -358,8 +368,7 @@ def turned_attention_backward(
     grad_qkv = torch.empty_like(qkv)
     block, warps = _shape(tokens)
     for kernel in (_backward_whole,) if tokens <= block else (_backward_keys, _backward_queries):
-        grid = (batch * heads,) if tokens <= block else (triton.cdiv(tokens, block), batch * heads)
-        kernel[grid](
+        kernel[(triton.cdiv(tokens, block) * batch * heads,)](
             qkv, cos, sin, place, _labels(label, place), out, logsum, grad, grad_qkv, tokens, (width // heads) ** -0.5,
             radius * radius, LABELLED=label is not None, HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
         )  # fmt: skip

@@ -83,7 +83,7 @@ def find_window(positions: Tensor, radius: float, component: Tensor | None, path
     if not bool(torch.isfinite(points).all()):
         raise MastError("positions hold NaN or infinity: check the state they come from")
     matrix = component is not None and component.dtype == torch.bool
-    if path == "kernel" and points.is_cuda and not matrix and points.dtype == torch.float32:
+    if path == "kernel" and points.is_cuda and not matrix and points.dtype == torch.float32 and points.numel():
         return _by_kernel(points, radius, component)
     batch, tokens, _ = points.shape
     n = batch * tokens
@@ -133,7 +133,7 @@ def _by_kernel(points: Tensor, radius: float, component: Tensor | None) -> Windo
 
 def attend(qkv: Tensor, heads: int, rotation: Rotation | None, window: Window) -> Tensor:
     """Self-attention from what one projection gives: qkv [n, 3 d], rotation tables [n, d_a/2] -> [n, d]."""
-    if window.path == "kernel":
+    if window.path == "kernel" and (not qkv.is_cuda or listed.kernels.takes(qkv[:, : qkv.shape[1] // 3], heads)):
         cos, sin = rotation if rotation is not None else (None, None)
         return cast(Tensor, _Attention.apply(listed.loopable(qkv), cos, sin, window, heads))
     n = len(qkv)

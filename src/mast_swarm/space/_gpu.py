@@ -244,8 +244,9 @@ def _nearest_of_few(
     EXCLUDE: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, POINTS: tl.constexpr,
 ):  # fmt: skip
     """The K nearest points of some queries of one environment, ties to the lowest index."""
-    environment = tl.program_id(1).to(tl.int64)
-    row, other = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, POINTS)
+    blocks = tl.cdiv(m, ROWS)
+    environment = (tl.program_id(0) // blocks).to(tl.int64)  # one axis, for the others end at 65,535
+    row, other = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS), tl.arange(0, POINTS)
     queries += 2 * environment * m
     points += 2 * environment * n
     x, y = tl.load(queries + 2 * row, mask=row < m, other=0.0), tl.load(queries + 2 * row + 1, mask=row < m, other=0.0)
@@ -295,7 +296,7 @@ def nearest_of_few(queries: Tensor, points: Tensor, k: int, exclude_self: bool) 
     index = torch.empty((batch, m, k), dtype=torch.int64, device=points.device)
     size = max(16, triton.next_power_of_2(max(n, k)))
     if batch * m:
-        _nearest_of_few[(triton.cdiv(m, _PAIRS // size), batch)](
+        _nearest_of_few[(triton.cdiv(m, _PAIRS // size) * batch,)](
             queries.contiguous(), points.contiguous(), distance, index, m, n,
             EXCLUDE=exclude_self, K=k, ROWS=_PAIRS // size, POINTS=size, enable_fp_fusion=False,
         )  # fmt: skip

@@ -114,6 +114,8 @@ class TrainConfig:
             raise MastError(f"--seed is {self.seed}: give a whole number from 0 to {MOST_SEED}")
         if self.policy.task != self.world.task:
             raise MastError(f"the policy is for {self.policy.task}, the world is {self.world.task}'s: give both alike")
+        if getattr(self.policy, "variant", None) == "C" and not self.world.goals:
+            raise MastError(f"--variant C is a policy that sees the goals, and {self.world.task} has none: use M or L")
         if self.policy.observation_shape != self.world.observation_shape:
             asked, given = (" x ".join(map(str, part.observation_shape)) for part in (self.policy, self.world))
             raise MastError(

@@ -1,4 +1,4 @@
-"""What `mast bench` shows: tables of its results, and the plot of time and memory against the team's size."""
+"""What `mast bench` shows of teams: tables, sentences, and the plot of time and memory against the number of robots."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.cost import growth
 from mast_swarm.files import whole_file
 from mast_swarm.view.style import INK, SOFT, policy_colour, style
 
@@ -15,15 +16,44 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-STEP, FORWARD, DENSE = (policy_colour(number) for number in range(3))
+STEP, FORWARD, DENSE, _FOURTH = (policy_colour(number) for number in range(4))
 
-_MANY = 4  # parts of a step for which a terminal has no room
+_WIDE = 100  # times from the lower end of an axis to the upper for which powers of ten are ticks enough
+_MANY = 8  # columns beside which a terminal has no room for the parts of a step
+
+# For each benchmark what its plot is about, and the times that it draws: the name in a row or its parts, and the label.
+_ABOUT = {
+    "scale": "MAST-M in {precision}",
+    "world": "the world alone",
+    "decentral": "MAST-M in {precision}, every robot alone",
+}
+_TIMES = {
+    "scale": {
+        "step_ms": "whole closed-loop step",
+        "forward_ms": "forward pass of the policy",
+        "dense_ms": "forward pass over all pairs",
+        "floor_ms": "arithmetic floor of the pass",
+    },
+    "world": {"step_ms": "whole step of the world", "observe": "observation", "metric": "metrics", "motion": "motion"},
+    "decentral": {
+        "step_ms": "whole step: hear, pass on, decide",
+        "relay": "of it: hear and pass on",
+        "central_ms": "one forward pass for all",
+    },
+}
+_LOOKS: tuple[dict[str, Any], ...] = (
+    {"color": STEP, "marker": "o"},
+    {"color": FORWARD, "marker": "s"},
+    {"color": DENSE, "marker": "^"},
+    {"color": _FOURTH, "marker": "D"},
+)
+_FLOOR: dict[str, Any] = {"color": INK, "linestyle": ":", "linewidth": 1.4}
 
 
 def duration(milliseconds: float) -> str:
-    """A time with three digits and its unit."""
+    """A time with at most three digits and its unit."""
     if milliseconds < 1:
-        return f"{1e3 * milliseconds:.0f} µs"
+        return f"{1e3 * milliseconds:.0f} µs" if milliseconds >= 1e-3 else f"{1e6 * milliseconds:.0f} ns"
     return _three(milliseconds, "ms") if milliseconds < 1000 else _three(milliseconds / 1e3, "s")
 
 
@@ -47,6 +77,11 @@ def _team(row: Mapping[str, Any]) -> str:
     return f"{several}{row['agents']:,}"
 
 
+def _robots(row: Mapping[str, Any]) -> int:
+    """Robots of a row, over all its environments."""
+    return int(row.get("environments", 1) * row["agents"])
+
+
 def bench_table(result: Mapping[str, Any]) -> Table:
     """The rows of any benchmark of teams, as the terminal shows them: without the parts where there are many."""
     from rich.box import SIMPLE_HEAD
@@ -54,9 +89,9 @@ def bench_table(result: Mapping[str, Any]) -> Table:
 
     table = Table(title=f"{result['benchmark']} on {result['machine']['device']}", box=SIMPLE_HEAD)
     rows, parts = table_rows(result), result["rows"][0]["parts_ms"]
-    shown = [name for name in rows[0] if name not in parts or len(parts) < _MANY]
+    shown = [name for name in rows[0] if name not in parts or len(rows[0]) <= _MANY]
     for name in shown:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=" " not in name)  # where room is short, headings break
     for row in rows:
         table.add_row(*(row[name] for name in shown))
     return table
@@ -76,36 +111,50 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         cells["floor"] = duration(row["floor_ms"])
     if "central_ms" in row:
         cells |= {"central": duration(row["central_ms"]), "ratio": f"{row['ratio']:.1f}x"}
-    if "robots_per_s" in row:
-        cells["robots/s"] = f"{row['robots_per_s']:,.0f}"
+    cells["robots/s"] = f"{1e3 * _robots(row) / row['step_ms']:,.0f}"
     return cells | {"memory": memory(row["peak_bytes"])}
 
 
 def conclusions(result: Mapping[str, Any]) -> list[str]:
-    """What the results of `mast bench scale` come to, a sentence each."""
+    """What the results of a benchmark of teams come to, a sentence each; growth is that of one environment."""
     found = []
-    for part, name in (("step", "a whole step"), ("forward", "a forward pass")):
-        grown = result["growth"][part]
+    for part, name in (("step_ms", "a whole step"), ("forward_ms", "a forward pass")):
+        grown = _growth(result["rows"], part)
         if grown is not None:
             found.append(
                 f"{grown['from']:,} to {grown['to']:,} robots: {name} takes {grown['times_time']:.2f}x the time, "
                 f"{grown['times_faster_than_n']:.2f}x of linear (fit: {_fit(grown)})"
             )
-    for dense in result["against_dense"][-2:]:
+    for dense in result.get("against_dense", ())[-2:]:
         found.append(f"{dense['agents']:,} robots: a dense forward pass takes {dense['ratio']:.1f}x the time")
-    if result["training"] is not None:
-        trained = result["training"]
+    trained = result.get("training")
+    if trained is not None:
         found.append(f"{trained['agents']:,} robots: a dense training step takes {trained['ratio']:.1f}x the time")
     return found
 
 
+def _growth(rows: Sequence[Mapping[str, Any]], part: str) -> dict[str, Any] | None:
+    times = {row["agents"]: row[part] for row in rows if part in row and not _several(row)}
+    sizes = sorted(times)
+    return growth(sizes, [times[size] for size in sizes])
+
+
+def _several(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("environments", 1) > 1)
+
+
 def _fit(grown: Mapping[str, Any]) -> str:
-    return f"{duration(grown['overhead'])} + {1e6 * grown['each']:,.0f} ns a robot"
+    overhead = f"{duration(grown['overhead'])} + " if grown["overhead"] else ""
+    unit, size = next(((unit, size) for unit, size in (("ms", 1), ("µs", 1e-3)) if grown["each"] >= size), ("ns", 1e-6))
+    return f"{overhead}{_three(grown['each'] / size, unit)} a robot"
 
 
 def scale_plot(result: Mapping[str, Any], path: Path) -> Path:
-    """Time and memory of `mast bench scale` against the size of the team, both axes logarithmic; the path again."""
-    rows = result["rows"]
+    """Time and memory of a benchmark of teams against the number of robots, both axes logarithmic; the path again.
+
+    Lines join the teams of one environment; those of several have hollow marks, and their name beside.
+    """
+    rows = sorted(result["rows"], key=_robots)
     if not rows:
         raise MastError("a plot of scale needs at least one size, none was measured")
     from matplotlib.figure import Figure
@@ -113,47 +162,65 @@ def scale_plot(result: Mapping[str, Any], path: Path) -> Path:
     with style():
         figure = Figure(figsize=(9.6, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-        _draw_times(left, result)
-        _draw_memory(right, rows)
-        for axes, unit in ((left, _time_tick), (right, _memory_tick)):
-            axes.set(xscale="log", yscale="log", xlabel="robots")
+        for (name, label), look in zip(_TIMES[result["benchmark"]].items(), _LOOKS, strict=False):
+            _line(left, rows, name, label, **(_FLOOR if name == "floor_ms" else look))
+        _draw_fit(left, rows)
+        _line(right, rows, "peak_bytes", "step", **_LOOKS[0])
+        _line(right, rows, "dense_peak_bytes", "dense", **_LOOKS[2])
+        over = ", over all environments" if any(map(_several, rows)) else ""
+        for axes, ylabel, unit in ((left, "time", _time_tick), (right, "peak memory", _memory_tick)):
+            axes.set(xscale="log", yscale="log", xlabel=f"robots{over}", ylabel=ylabel)
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
             axes.yaxis.set_major_formatter(unit)
-            axes.minorticks_off()
-        left.set_title(f"{result['machine']['device']}, MAST-M in {result['precision']}", loc="left")
+            _tick(axes)
+        about = _ABOUT[result["benchmark"]].format_map(result)
+        left.set_title(f"{result['machine']['device']}, {about}", loc="left")
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         with whole_file(path) as part:
             figure.savefig(part)
     return path
 
 
-def _draw_times(axes: Axes, result: Mapping[str, Any]) -> None:
-    rows = result["rows"]
-    _line(axes, rows, "step_ms", "whole closed-loop step", color=STEP, marker="o")
-    _line(axes, rows, "forward_ms", "forward pass of the policy", color=FORWARD, marker="s")
-    _line(axes, rows, "dense_ms", "forward pass over all pairs", color=DENSE, marker="^")
-    _line(axes, rows, "floor_ms", "arithmetic floor of the pass", color=INK, linestyle=":", linewidth=1.4)
-    grown = result["growth"]["step"]
-    if grown is not None:
-        first, last = (math.log10(rows[at]["agents"]) for at in (0, -1))
-        sizes = [10 ** (first + (last - first) * part / 50) for part in range(51)]  # a line bends on logarithmic axes
-        fitted = [grown["overhead"] + grown["each"] * size for size in sizes]
-        label = f"fit to steps of {short(grown['from'])} to {short(grown['to'])}: {_fit(grown)}"
-        axes.plot(sizes, fitted, color=SOFT, linestyle=(0, (5, 3)), linewidth=1.1, label=label, zorder=1.5)
-    axes.set_ylabel("time")
-
-
-def _draw_memory(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    _line(axes, rows, "peak_bytes", "whole closed-loop step", color=STEP, marker="o")
-    _line(axes, rows, "dense_peak_bytes", "forward pass over all pairs", color=DENSE, marker="^")
-    axes.set_ylabel("peak memory")
-
-
 def _line(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, label: str, **look: Any) -> None:
-    """One value against the size, where it was measured and is more than nothing."""
-    found = [(row["agents"], row[name]) for row in rows if row.get(name, 0) > 0]
-    if found:
-        axes.plot(*zip(*found, strict=True), label=label, markersize=5, **look)
+    """One value against the number of robots, where it was measured and is more than nothing."""
+    found = [(row, value) for row in rows if (value := row.get(name) or row["parts_ms"].get(name, 0)) > 0]
+    single = [(row["agents"], value) for row, value in found if not _several(row)]
+    if found:  # a line without points still explains the colour of hollow marks
+        axes.plot([size for size, _ in single], [value for _, value in single], label=label, markersize=5, **look)
+    for row, value in found:
+        if _several(row):
+            hollow = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1.6}
+            axes.plot([_robots(row)], [value], markersize=5, zorder=3, **hollow)
+            if name in ("step_ms", "peak_bytes"):
+                place: dict[str, Any] = {"textcoords": "offset points", "xytext": (0, 7), "ha": "center"}
+                place["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}  # over lines
+                axes.annotate(_team(row), (_robots(row), value), color=SOFT, fontsize=8, **place)
+
+
+def _draw_fit(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The line that whole steps of one environment lie on."""
+    grown = _growth(rows, "step_ms")
+    if grown is None:
+        return
+    single = [row["agents"] for row in rows if not _several(row)]
+    first, last = math.log10(single[0]), math.log10(single[-1])
+    sizes = [10 ** (first + (last - first) * part / 50) for part in range(51)]  # a line bends on logarithmic axes
+    fitted = [grown["overhead"] + grown["each"] * size for size in sizes]
+    label = f"fit to steps of {short(grown['from'])} to {short(grown['to'])}: {_fit(grown)}"
+    axes.plot(sizes, fitted, color=SOFT, linestyle=(0, (5, 3)), linewidth=1.1, label=label, zorder=1.5)
+
+
+def _tick(axes: Axes) -> None:
+    """Powers of ten, and 2 and 5 times those where there would be few."""
+    from matplotlib.ticker import LogLocator
+
+    axes.minorticks_off()
+    if not axes.has_data():  # no memory was measured: there are no limits then
+        return
+    axes.margins(0.08)
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        if high < _WIDE * low:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def _time_tick(milliseconds: float, _: int) -> str:

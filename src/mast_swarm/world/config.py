@@ -30,6 +30,9 @@ _PLACE = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
+ROBOT_BYTES = 2_100  # of a robot in a world without maps, at the worst moment of a step
+
+
 @dataclass(frozen=True)
 class NavigationConfig:
     """Decentralised assignment and navigation: N robots find N goals (the paper's DAN)."""
@@ -38,6 +41,7 @@ class NavigationConfig:
     headline: ClassVar[str] = "success_rate"  # the metric that says how well a policy does
     curve: ClassVar[str] = "success_rate"  # the metric that is drawn over time
     lower_is_better: ClassVar[bool] = False
+    goals: ClassVar[bool] = True  # whether there are goals, which a policy may see
     trains: ClassVar[tuple[str, ...]] = ()  # the settings of training that the world must have means for, and has
     stated: ClassVar[tuple[str, ...]] = ("scenario", "agents")  # settings that results state beside every number
     starts_may_fail: ClassVar[bool] = True  # a start state may be impossible for one seed and possible for another
@@ -107,6 +111,11 @@ class NavigationConfig:
         """Of one robot's observation."""
         return (self.observation_dim,)
 
+    @property
+    def bytes(self) -> int:
+        """Memory of one environment of the world alone, estimated: seen in measurements and rounded up."""
+        return ROBOT_BYTES * self.agents
+
     def shown_to(self, shapes: Iterable[tuple[int, ...]]) -> NavigationConfig:
         """The world itself: all policies take the same observations."""
         return self
@@ -120,6 +129,7 @@ class CoverageConfig:
     headline: ClassVar[str] = "cost_time_average"
     curve: ClassVar[str] = "cost"
     lower_is_better: ClassVar[bool] = True
+    goals: ClassVar[bool] = False
     trains: ClassVar[tuple[str, ...]] = ("weighted", "mirrored")
     starts_may_fail: ClassVar[bool] = False
 
@@ -174,7 +184,8 @@ class CoverageConfig:
             self._whole(name)
         if self.map_cells < self.pixels:
             raise MastError(
-                f"local_map covers {self.map_cells} cells but is observed in {self.pixels} pixels: "
+                f"local_map covers {self.map_cells} x {self.map_cells} cells but is observed in {self.pixels} x "
+                f"{self.pixels} pixels: "
                 "give a larger local_map, a smaller resolution or fewer pixels"
             )
         if self.window is not None and not (abs(self.window[0]) < 90 and abs(self.window[1]) <= 180):
@@ -224,6 +235,15 @@ class CoverageConfig:
     def observation_shape(self) -> tuple[int, int, int]:
         """Density, boundary, the neighbours' x and y, and what has been seen if that is shown."""
         return (5 if self.seen_map else 4, self.pixels, self.pixels)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of one environment of the world alone, estimated: what it takes to draw its density or to run it,
+        whichever is more; both seen in measurements on a CPU and rounded up."""
+        drawn, run = 22 * self.cells**2, 10 * self.cells**2  # a map in the making; the density and its running sums
+        bits = 8 * self.cells * -(-self.cells // 64)  # what a robot has seen
+        pictures = 4 * math.prod(self.observation_shape)
+        return max(drawn, run + 2 * self.agents * (bits + pictures))  # those of this instant and of the next
 
     def shown_to(self, shapes: Iterable[tuple[int, ...]]) -> CoverageConfig:
         """The same world where all is observed that policies with observations of these shapes take."""

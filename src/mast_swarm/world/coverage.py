@@ -112,19 +112,22 @@ class Coverage:
         robots = [np.random.default_rng([seed, 0]).uniform(0, self.config.side, shape) for seed in seeds]
         return torch.from_numpy(np.stack(robots)).float(), torch.from_numpy(maps)
 
-    def state(self, positions: Tensor, density: Tensor) -> CoverageState:
+    def state(self, positions: Tensor | np.ndarray, density: Tensor | np.ndarray) -> CoverageState:
         """A start state from positions [B, N, 2] in metres and densities [B, S, S] indexed [y, x], of any maximum.
 
         Positions in float64 stay so.
         """
+        positions = torch.as_tensor(positions)
+        values = density.cpu().numpy() if isinstance(density, Tensor) else np.asarray(density)
         cells, side = self.config.cells, self.config.side
-        if positions.ndim != 3 or positions.shape[-1] != 2 or positions.shape[1] == 0:
-            raise MastError(f"positions have shape {list(positions.shape)}: expected [environments, robots, 2]")
-        expected = [len(positions), cells, cells]
-        if list(density.shape) != expected:
+        if positions.ndim != 3 or list(positions.shape[1:]) != [self.config.agents, 2]:
             raise MastError(
-                f"density has shape {list(density.shape)}: expected {expected} (environments, cells, cells)"
+                f"positions have shape {list(positions.shape)}: expected [environments, {self.config.agents}, 2], for "
+                "as many robots as the world's settings have agents"
             )
+        expected = [len(positions), cells, cells]
+        if list(values.shape) != expected:
+            raise MastError(f"density has shape {list(values.shape)}: expected {expected} (environments, cells, cells)")
         outside = ~((positions >= 0) & (positions <= side)).all(-1)  # NaN counts as outside
         if bool(outside.any()):
             environment, robot = torch.nonzero(outside)[0].tolist()
@@ -140,7 +143,7 @@ class Coverage:
                     f"{int(count.max())} robots of environment {environment} start on one spot, "
                     f"{rows[robot].tolist()}: give each its own"
                 )
-        maps = [normalised(rows, f"the density of environment {e}") for e, rows in enumerate(density.cpu().numpy())]
+        maps = [normalised(rows, f"the density of environment {e}") for e, rows in enumerate(values)]
         if positions.dtype != torch.float64:
             positions = positions.float()
         return self.begin(positions, torch.from_numpy(np.stack(maps)))

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tokenize import TokenError
+from typing import BinaryIO
 
 import numpy as np
 
@@ -18,6 +20,16 @@ from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.points import read_points
 
 Sampler = Callable[[int, CoverageConfig, str], np.ndarray]
+_NPY, _PNG = b"\x93NUMPY", b"\x89PNG\r\n"  # what files begin with, whatever they are called
+_OTHERS = {
+    b"PK": "an archive (NPZ or another ZIP)",
+    b"II*\0": "a TIFF picture",
+    b"MM\0*": "a TIFF picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"GIF8": "a GIF picture",
+    b"BM": "a BMP picture",
+    b"RIFF": "a WebP picture",
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,10 @@ def points(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
 
 @density("raster", usage="raster:FILE")
 def raster(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
-    """A picture (PNG, north up) or an array (NPY, [y, x]) with one pixel a cell."""
+    """A picture (PNG, north up) or an array (NPY, [y, x]) with one pixel a cell.
+
+    Colours count by how bright they are; transparency does not count.
+    """
     path = Path(argument)
     return _read_raster(argument, path.stat().st_mtime_ns if path.exists() else 0, config.cells)
 
@@ -105,7 +120,8 @@ def gaussian_sum(means: np.ndarray, sigma: np.ndarray, scale: np.ndarray, config
 def normalised(values: np.ndarray, origin: str) -> np.ndarray:
     """A density divided by its maximum, float32. `origin` is what an error calls it."""
     if not np.isfinite(values).all():
-        raise MastError(f"{origin} has {int((~np.isfinite(values)).sum())} cells that are not finite numbers")
+        number = int((~np.isfinite(values)).sum())
+        raise MastError(f"{origin} is not finite in {number} of {values.size} cells: a density is a number, 0 or more")
     if (values < 0).any():
         raise MastError(f"{origin} has negative cells (least {values.min():g}): a density is 0 or more")
     if not values.max() > 0:
@@ -115,17 +131,20 @@ def normalised(values: np.ndarray, origin: str) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _read_raster(path: str, modified: int, cells: int) -> np.ndarray:
-    from PIL import Image
-
     try:
-        if path.lower().endswith(".npy"):
-            with open(path, "rb") as file:
+        with open(path, "rb") as file:
+            begin = file.read(16)
+            file.seek(0)
+            if begin.startswith(_NPY):
                 values = np.lib.format.read_array(file, allow_pickle=False)
-        else:
-            with Image.open(path) as picture:
-                # Row 0 of a picture is its top; row 0 of a density is at y = 0.
-                values = np.asarray(picture if picture.mode.startswith("I") else picture.convert("L"))[::-1]
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+            elif begin.startswith(_PNG):
+                values = _read_picture(file)
+            else:
+                raise ValueError(
+                    f"it is {_kind(begin)}, expected a PNG picture or an NPY array; save it as PNG, or save its "
+                    "numbers with numpy.save"
+                )
+    except (OSError, ValueError, SyntaxError, TokenError) as error:  # numpy and Pillow meet damage with all of these
         raise MastError(f"cannot read a density from {path}: {error}") from None
     if values.shape != (cells, cells):
         raise MastError(
@@ -137,3 +156,24 @@ def _read_raster(path: str, modified: int, cells: int) -> np.ndarray:
     found = normalised(values.astype(np.float64), path)
     found.flags.writeable = False  # it is shared by every environment that asks for this file
     return found
+
+
+def _read_picture(file: BinaryIO) -> np.ndarray:
+    """Brightness [y, x] of a PNG; grey in 16 bits stays so."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(file, formats=["PNG"]) as picture:
+            # Row 0 of a picture is its top; row 0 of a density is at y = 0.
+            return np.asarray(picture if picture.mode.startswith("I") else picture.convert("L"))[::-1]
+    except UnidentifiedImageError:
+        raise ValueError("it begins as a PNG picture but is damaged") from None
+    except Image.DecompressionBombError as error:
+        raise ValueError(error) from None
+
+
+def _kind(begin: bytes) -> str:
+    """What a file is that begins so."""
+    if not begin:
+        return "an empty file"
+    return next((kind for start, kind in _OTHERS.items() if begin.startswith(start)), "a file of another kind")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import numpy as np
 from mast_swarm.errors import MastError
 
 EARTH = 6_371_008.8  # mean radius, m
-_GLOBE = ("CRS84", "EPSG::4326", "EPSG:4326", "WGS84")
+# WGS 84 by name, with a version or without: EPSG:4326, urn:ogc:def:crs:EPSG:8.9:4326, urn:ogc:def:crs:OGC:1.3:CRS84
+_GLOBE = re.compile(r"(CRS:?84|WGS ?84|EPSG[:/]([\d.]*[:/])?4326)$", re.IGNORECASE)
 _METRES = {("x", "y")}
 _DEGREES = {("latitude", "longitude"), ("lat", "lon"), ("lat", "lng")}
 
@@ -27,27 +29,51 @@ def read_points(path: str, side: float, window: tuple[float, float] | None) -> n
     metres must all fit too.
     """
     file = Path(path)
-    points, globe = _read(path, file.stat().st_mtime_ns if file.exists() else 0)
+    given, globe = _read(path, file.stat().st_mtime_ns if file.exists() else 0)
     if not globe and window is not None:
         raise MastError(f"{path} has x,y in metres: leave out --window, which is for latitude and longitude")
-    if globe:
-        middle = window or tuple((points.min(axis=0) + points.max(axis=0)) / 2)
-        points = _to_metres(points, middle) + side / 2
-    inside = ((points >= 0) & (points <= side)).all(axis=1)
+    middle = window or tuple((given.min(axis=0) + given.max(axis=0)) / 2)
+    points = _to_metres(given, middle) + side / 2 if globe else given
+    inside = _inside(points, side)
     if window is None and not inside.all():
         spread = np.ptp(points, axis=0)
         raise MastError(
             f"{path}: {int((~inside).sum())} of {len(points)} points lie outside the {side:g} m window; they spread "
-            f"over {spread[0]:.0f} x {spread[1]:.0f} m: give a larger --side"
+            f"over {spread[0]:.0f} x {spread[1]:.0f} m ({_ranges(given, globe)}): give a larger --side"
             + (" or the middle of the window with --window LAT,LON" if globe else " or points within 0..side")
         )
     if window is not None and not inside.any():
-        place = f"latitude {window[0]:g}, longitude {window[1]:g}"
+        swapped = int(_inside(_to_metres(given[:, ::-1], window) + side / 2, side).sum())
+        advice = (
+            f"{swapped} of {len(points)} would with latitude and longitude swapped: swap them in the file or --window"
+            if swapped
+            else "give another --window or a larger --side"
+        )
         raise MastError(
-            f"{path}: none of its {len(points)} points lies in the {side:g} m window around {place}: "
-            "give another --window or a larger --side"
+            f"{path}: no point lies in the {side:g} m window around latitude {window[0]:g}, longitude {window[1]:g}; "
+            f"the file has {_ranges(given, globe)}: {advice}"
         )
     return points[inside]
+
+
+def _inside(points: np.ndarray, side: float) -> np.ndarray:
+    """Which of the points [P, 2] lie in the square 0..side."""
+    return np.all((points >= 0) & (points <= side), axis=1)
+
+
+def _ranges(points: np.ndarray, globe: bool) -> str:
+    """Where points [P, 2] lie, in words."""
+    names, ends = ("latitude", "longitude") if globe else ("x", "y"), (points.min(axis=0), points.max(axis=0))
+    return ", ".join(
+        f"{name} {low:.7g}" + f"..{high:.7g}" * bool(low < high) for name, low, high in zip(names, *ends, strict=True)
+    )
+
+
+def _unwrapped(longitudes: np.ndarray) -> np.ndarray:
+    """Longitudes [P] on the shortest arc that holds them all: beyond 180 where that crosses the meridian of 180."""
+    ordered = np.sort(longitudes)
+    gaps = np.diff(ordered, prepend=ordered[-1] - 360)  # before each of them
+    return np.where(longitudes < ordered[gaps.argmax()], longitudes + 360, longitudes)
 
 
 def _to_metres(degrees: np.ndarray, middle: tuple[float, ...]) -> np.ndarray:
@@ -77,13 +103,26 @@ def _read(path: str, modified: int) -> tuple[np.ndarray, bool]:
     if not np.isfinite(points).all():
         row = int(np.nonzero(~np.isfinite(points).all(axis=1))[0][0])
         raise MastError(f"{path}: point {row + 1} is {points[row].tolist()}, expected finite numbers")
-    if globe and ((np.abs(points[:, 0]) > 90) | (np.abs(points[:, 1]) > 180)).any():
-        row = int(np.nonzero((np.abs(points[:, 0]) > 90) | (np.abs(points[:, 1]) > 180))[0][0])
+    if globe:
+        _check_degrees(path, points)
+        points[:, 1] = _unwrapped(points[:, 1])
+    return points, globe
+
+
+def _check_degrees(path: str, points: np.ndarray) -> None:
+    """Raise an error unless latitude, longitude [P, 2] are on the globe."""
+    off = (np.abs(points) > (90, 180)).any(axis=1)
+    if off.any():
+        row = int(off.argmax())
+        advice = (
+            "the two seem to be swapped: swap them in the file"
+            if (np.abs(points) <= (180, 90)).all()
+            else "it seems to be in another coordinate system; convert it to WGS 84 (EPSG:4326) degrees"
+        )
         raise MastError(
             f"{path}: point {row + 1} has latitude {points[row, 0]:g}, longitude {points[row, 1]:g}, which is not on "
-            "the globe: it seems to be in another coordinate system; convert it to WGS 84 (EPSG:4326) degrees"
+            f"the globe: {advice}"
         )
-    return points, globe
 
 
 def _from_csv(path: str, text: str) -> tuple[np.ndarray, bool]:
@@ -118,7 +157,7 @@ def _from_json(path: str, content: Any) -> np.ndarray:
             "or the JSON of an Overpass query"
         )
     name = _coordinate_system(content)
-    if not name.upper().endswith(_GLOBE):
+    if not _GLOBE.search(name):
         raise MastError(f"{path} is in the coordinate system {name}: convert it to WGS 84 (EPSG:4326) degrees")
     points: list[list[float]] = []
     _collect(path, content, points)
@@ -140,7 +179,8 @@ def _collect(path: str, item: Any, points: list[list[float]]) -> None:
         for part in _listed(path, item, "features" if kind == "FeatureCollection" else "geometries"):
             _collect(path, part, points)
     elif kind == "Feature":
-        _collect(path, item.get("geometry"), points)
+        if item.get("geometry") is not None:  # a feature may be nowhere
+            _collect(path, item["geometry"], points)
     elif kind in ("Point", "MultiPoint"):
         for position in [item.get("coordinates")] if kind == "Point" else _listed(path, item, "coordinates"):
             try:
