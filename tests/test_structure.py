@@ -127,3 +127,19 @@ def test_everything_registered_is_listed(capsys: pytest.CaptureFixture[str]) -> 
         assert start.usage in words and start.summary in listed
     for name in model.zoo_names():
         assert name.split("/", 1)[1] in words
+
+
+def test_the_list_tells_shipped_policies_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["list"])
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    for name in model.zoo_names():
+        text = (ROOT / "zoo" / name / "card.md").read_text(encoding="utf-8").split("+++\n")[2]
+        said = " ".join(text.split("\n\n")[1].split())  # below the title
+        told = [row[1] for row in rows if row[0] == name.split("/")[1] and len(row) == 2]
+        assert any(len(line) > 40 and said.startswith(line.removesuffix(" ...")) for line in told), name
+    assert max(len(row[1]) for row in rows if len(row) == 2) <= 130
+
+
+def test_the_list_loads_nothing_that_runs_evaluations() -> None:
+    loaded = heavy_after("from mast_swarm.cli import main\nmain(['list'])")
+    assert "pyarrow" not in loaded and "matplotlib" not in loaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):  # as torch says it
+        lacking = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in lacking):
             raise
         print("mast: out of memory: give a smaller world, fewer --agents or a smaller --batch", file=sys.stderr)
         raise SystemExit(2) from None
@@ -115,11 +117,12 @@ def demo(args: list[str]) -> None:
         raise unknown("task", task, DEMOS)
     shown = DEMOS[task]
     config = _parse(DemoConfig, args, "mast demo", shown.config)
-    from mast_swarm.evaluate.run import prepare
-    from mast_swarm.model.policy import zoo_names
+    chosen = shown.evaluation(config, config.out or Path("runs/demo"))
+    if config.out is not None:
+        _check_unused(config.out)
+    elif Path("runs/demo").is_dir():
+        from mast_swarm.evaluate.run import prepare
 
-    chosen = shown.evaluation(config, config.out or Path("runs/demo"), f"{task}/{shown.pair[0]}" in zoo_names())
-    if config.out is None and Path("runs/demo").is_dir():
         prepare(task, chosen)  # the last demo stays if this one cannot begin
         _clear_demo(Path("runs/demo"))
     summary, made = _evaluate(task, chosen)
@@ -128,6 +131,16 @@ def demo(args: list[str]) -> None:
         rows = [row for row in summary["rows"] if row["policy"] == policy and row["t"] == last]
         print(f"{policy} {shown.outcome.format(**{row['metric']: row['mean'] for row in rows})} after {last:g} s")
     print(f"open in a browser: {made['replay'].resolve()}")
+
+
+def _check_unused(folder: Path) -> None:
+    """Refuse a folder with something in it: a demo begins anew, and clears none but its own."""
+    try:
+        used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise MastError(f"cannot read {folder}: {error.strerror}; give another --out") from None
+    if used:
+        raise MastError(f"{folder} is already used: give another --out, or none for runs/demo, made anew each time")
 
 
 def _clear_demo(folder: Path) -> None:
@@ -144,7 +157,18 @@ def _clear_demo(folder: Path) -> None:
 @verb("evaluate", "roll policies out on the same start states; tables, summary, curves")
 def evaluate_verb(args: list[str]) -> None:
     task, rest = _task(args, "evaluate")
-    _, made = _evaluate(task, _parse(EvaluateConfig, rest, f"mast evaluate {task}", DEFAULTS[task]))
+    config = _parse(EvaluateConfig, rest, f"mast evaluate {task}", DEFAULTS[task])
+    from mast_swarm.evaluate.run import new_folder
+
+    folder = config.out or new_folder(task)
+    try:
+        _, made = _evaluate(task, replace(config, out=folder))
+    except KeyboardInterrupt:
+        if not (folder / "summary.json").exists():
+            raise
+        again = f"the same command with --out {folder} --resume goes on"
+        print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
+        raise SystemExit(130) from None
     for what, path in made.items():
         print(f"{what}: {path}")
 
@@ -153,21 +177,13 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
     """Run with progress bars, draw, show the table; the summary, and what each file is -> its path."""
     from rich.console import Console
 
-    from mast_swarm.evaluate.run import evaluate, new_folder
+    from mast_swarm.evaluate.run import evaluate
     from mast_swarm.view.report import report
     from mast_swarm.view.terminal import bars, result_table
 
-    folder = config.out or new_folder(task)
-    try:
-        with bars() as bar:
-            folder, summary = evaluate(task, replace(config, out=folder), bar(""))
-        made = report(folder)
-    except KeyboardInterrupt:
-        if not (folder / "summary.json").exists():
-            raise
-        again = f"the same command with --out {folder} --resume goes on"
-        print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
-        raise SystemExit(130) from None
+    with bars() as bar:
+        folder, summary = evaluate(task, config, bar(""))
+    made = report(folder)
     Console().print(result_table(summary))
     return summary, made
 
@@ -191,8 +207,8 @@ class TrainCommand:
     checkpoint_seconds: float = 300.0
     """Least time between two checkpoints."""
     keep_replay: bool = True
-    """Keep the replay in checkpoints (a sample is about 7.4 kB for 100 robots in navigation, 34 kB for 32 in coverage);
-    without it resuming is exact only where the expert alone has driven."""
+    """Keep the replay in checkpoints (a sample is about 7.4 kB for 100 robots in navigation, in coverage for 32 robots
+    34 kB with four maps and 66 kB with five); without it resuming is exact only where the expert alone has driven."""
 
 
 @verb("train", "learn a policy by imitation, on a GPU or a laptop; resumable")
@@ -278,13 +294,8 @@ def verify_verb(args: list[str]) -> None:
     failed = 0
     with bars() as tick:
         for verdict in verify(list(config.names or zoo_names()), full=config.full, device=config.device, progress=tick):
-            claim = verdict.claim
             failed += not verdict.holds
-            print(
-                f"{'holds' if verdict.holds else 'FAILS'}: {verdict.policy} {claim.metric} at t = {claim.t:g} s: "
-                f"measured {verdict.measured:.3f}, the card says {claim.mean:.3f}, "
-                f"{'more' if verdict.lower_is_better else 'less'} {claim.within:.3f} at most"
-            )
+            print(verdict)
     if failed:
         raise SystemExit(1)
 
@@ -346,9 +357,9 @@ def _bench_teams(config: ScaleConfig | WorldBenchConfig | DecentralBenchConfig) 
     made = config.out / (file_name(result["benchmark"], result["machine"]["device"]) + suffix)
     write_json(made.with_suffix(".json"), result)
     print(f"written: {made}.json")
-    if isinstance(config, ScaleConfig):
-        print("\n".join(scale.conclusions(result)))
-        print(f"plot: {scale.scale_plot(result, made.with_suffix('.png'))}")
+    print(f"plot: {scale.scale_plot(result, made.with_suffix('.png'))}")
+    for sentence in scale.conclusions(result):
+        print(sentence)
 
 
 def _writable(folder: Path) -> None:
@@ -362,8 +373,8 @@ def _writable(folder: Path) -> None:
 _BENCHES: dict[str, tuple[type[Any], Callable[[Any], None], str]] = {
     "train": (TrainBenchConfig, _bench_train, "a training step, and where its time goes"),
     "scale": (ScaleConfig, _bench_teams, "a closed-loop step of ever larger teams: time, memory, a plot"),
-    "world": (WorldBenchConfig, _bench_teams, "a step of the world alone: motion, observation, metrics"),
-    "decentral": (DecentralBenchConfig, _bench_teams, "a step in which every robot decides alone"),
+    "world": (WorldBenchConfig, _bench_teams, "a step of the world alone: time, memory, a plot"),
+    "decentral": (DecentralBenchConfig, _bench_teams, "a step of robots that decide alone: time, memory, a plot"),
 }
 
 
@@ -389,17 +400,18 @@ class ListConfig:
 def list_verb(args: list[str]) -> None:
     _parse(ListConfig, args, "mast list")
     from mast_swarm import controllers
+    from mast_swarm.evaluate.cards import opening
     from mast_swarm.model.policy import zoo_names
     from mast_swarm.world import base, coverage, navigation  # noqa: F401  the last two register their task
 
     for task in TASKS:
         starts, registered = base.find(task).starts
-        shipped = [name.removeprefix(f"{task}/") for name in zoo_names() if name.startswith(f"{task}/")]
+        shipped = [name for name in zoo_names() if name.startswith(f"{task}/")]
         named = controllers.names(task)
         families = " (K: a number)" if any("K" in name for name in named) else ""
         sections = {
             f"controllers{families}": [(name, _about(name, task)) for name in named],
-            "trained policies": [(name, "") for name in shipped] or [("none shipped yet", "")],
+            "trained policies": [(name.removeprefix(f"{task}/"), _sentence(opening(name))) for name in shipped],
             starts: [(found.usage, found.summary) for found in registered()],
             "recipes for training": [(name, "") for name in RECIPES[task]],
         }
@@ -415,4 +427,10 @@ def _about(controller: str, task: str) -> str:
     from mast_swarm import controllers
 
     found: Any = controllers.find(controller.replace("K", "1"), task=task)
-    return " ".join((inspect.getdoc(found.func) or "").split()).split(". ")[0].rstrip(".") + "."
+    return _sentence(inspect.getdoc(found.func) or "")
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a text, in one line and cut where that would be long."""
+    sentence = " ".join(text.split()).split(". ")[0].rstrip(".") + "."
+    return textwrap.shorten(sentence, 130, placeholder=" ...")

@@ -4,7 +4,8 @@ real ones of coverage."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.world.config import CoverageConfig
 from mast_swarm.world.coverage import Coverage
+
+if TYPE_CHECKING:
+    from browsing import WebDriver
 
 SPEED = 5.0  # m/s
 SUCCESS_RADIUS = 5.0  # m
@@ -87,3 +91,11 @@ def make_recording() -> Callable[..., Recording]:
 @pytest.fixture(scope="session")
 def make_cover() -> Callable[..., Recording]:
     return cover
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    from browsing import chromium  # skips what asks for it on a machine without one
+
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver

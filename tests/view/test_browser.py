@@ -4,115 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from scipy.spatial import cKDTree
 
+from browsing import ActionChains, By, Keys, Player, Select, WebDriver
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.coverage import seen
 from mast_swarm.view.replay import write_replay
 
 MakeRecording = Callable[..., Recording]
-CHROMIUM = shutil.which("chromium")
-DRIVER = shutil.which("chromedriver")
-
-if not (CHROMIUM and DRIVER):
-    pytest.skip(
-        "the replay is not opened: this machine has no chromium and chromedriver "
-        "(Debian: apt-get install chromium chromium-driver)",
-        allow_module_level=True,
-    )
-pytest.importorskip("selenium", reason="the replay is not opened: selenium is not installed")
-
-from selenium import webdriver  # noqa: E402
-from selenium.webdriver import ActionChains, Keys  # noqa: E402
-from selenium.webdriver.chrome.options import Options  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.remote.webdriver import WebDriver  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-    "--window-size=1280,800",
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    options = Options()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
-class Player:
-    """A replay that is open in the browser."""
-
-    def __init__(self, browser: WebDriver, path: Path) -> None:
-        self.browser = browser
-        browser.get(path.as_uri())
-        self.wait(lambda: self.run("return !!window.mastReplay && !mastReplay.dirty"))
-
-    def run(self, script: str, *values: Any) -> Any:
-        return self.browser.execute_script(script, *values)
-
-    def wait(self, condition: Callable[[], Any], seconds: float = 10) -> None:
-        WebDriverWait(self.browser, seconds, poll_frequency=0.02).until(lambda _: condition())
-
-    def find(self, selector: str) -> Any:
-        return self.browser.find_element(By.CSS_SELECTOR, selector)
-
-    def press(self, *keys: str) -> None:
-        ActionChains(self.browser).send_keys(*keys).perform()
-
-    @property
-    def time(self) -> float:
-        return self.run("return mastReplay.time")
-
-    def seek(self, t: float) -> None:
-        self.run("mastReplay.seek(arguments[0])", t)
-        self.settle()
-
-    def settle(self) -> None:
-        self.wait(lambda: self.run("return !mastReplay.dirty"))
-
-    def picture(self, number: int = 0) -> str:
-        self.settle()
-        return self.run("return mastReplay.panels[arguments[0]].canvas.toDataURL()", number)
-
-    def spot(self, robot: int, panel: int = 0) -> tuple[int, int]:
-        """A robot's place on its canvas, from the centre of it, in pixels."""
-        return tuple(
-            self.run(
-                "const { r, view } = mastReplay.panels[arguments[1]], i = 2 * arguments[0];"
-                "return [view.x(r.now[i]) - view.width / 2, view.y(r.now[i + 1]) - view.height / 2]"
-                ".map(Math.round)",
-                robot,
-                panel,
-            )
-        )
-
-    def errors(self) -> list[str]:
-        return [entry["message"] for entry in self.browser.get_log("browser")]
 
 
 @pytest.fixture(scope="module")
@@ -290,20 +196,6 @@ def test_light_and_dark(two: Player) -> None:
     assert button.text == "Theme: dark"
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]
-
-
-def test_a_narrow_page_stacks_and_does_not_scroll_sideways(two: Player) -> None:
-    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 2, "mobile": False}
-    two.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        two.wait(
-            lambda: two.run("return mastReplay.panels[0].canvas.width === 2 * mastReplay.panels[0].canvas.clientWidth")
-        )
-        boxes = [panel.rect for panel in two.browser.find_elements(By.CSS_SELECTOR, ".panel")]
-        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
-        assert two.run("return document.documentElement.scrollWidth") <= 400
-    finally:
-        two.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_one_recording(browser: WebDriver, pages: dict[str, Path]) -> None:

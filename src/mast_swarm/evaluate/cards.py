@@ -2,7 +2,8 @@
 
 A card is a Markdown file `card.md` beside the weights. It begins with its claims as TOML between two lines `+++`:
 each a table [[claims]] with the settings of an evaluation (as on the command line), a metric, an instant t in seconds,
-the mean that was measured with its ci95, and `short = true` where the run takes a minute and not an hour.
+the mean that was measured with its ci95, and `short = true` where the run takes a minute and not an hour. Below
+them and a title, its first sentence says what the policy is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.config import DEFAULTS, EvaluateConfig
-from mast_swarm.evaluate.run import Progress, evaluate
 from mast_swarm.model.policy import ZOO, load, zoo_names
 from mast_swarm.world.config import WORLDS
+
+if TYPE_CHECKING:  # what runs an evaluation takes long to load, and a card is quick to read
+    from mast_swarm.evaluate.run import Progress
 
 CARD_FILE = "card.md"
 
@@ -70,9 +73,18 @@ class Verdict:
     def holds(self) -> bool:
         return self.measured <= self.limit if self.lower_is_better else self.measured >= self.limit
 
+    def __str__(self) -> str:
+        """One line: what was measured, what the card says, and where the limit is."""
+        claim = self.claim
+        return (
+            f"{'holds' if self.holds else 'FAILS'}: {self.policy} {claim.metric} at t = {claim.t:g} s: "
+            f"measured {self.measured:.3f}, the card says {claim.mean:.3f} "
+            f"and allows {'no more' if self.lower_is_better else 'no less'} than {self.limit:.3f}"
+        )
 
-def read_claims(card: Path) -> list[Claim]:
-    """The claims at the head of a card."""
+
+def _read_card(card: Path) -> tuple[str, str]:
+    """The claims of a card, as TOML, and its text."""
     try:
         text = card.read_text(encoding="utf-8")
     except OSError as error:
@@ -80,10 +92,21 @@ def read_claims(card: Path) -> list[Claim]:
     parts = text.split("+++\n", 2)
     if len(parts) < 3 or parts[0].strip():
         raise MastError(f"{card} does not begin with its claims: expected TOML between two lines +++")
+    return parts[1], parts[2]
+
+
+def read_claims(card: Path) -> list[Claim]:
+    """The claims at the head of a card."""
     try:
-        return [Claim(**claim) for claim in tomllib.loads(parts[1])["claims"]]
+        return [Claim(**claim) for claim in tomllib.loads(_read_card(card)[0])["claims"]]
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise MastError(f"{card}: its claims cannot be read: {error}") from None
+
+
+def opening(name: str) -> str:
+    """What the card of a shipped policy says first of it: the paragraph below the title."""
+    paragraphs = _read_card(ZOO / name / CARD_FILE)[1].split("\n\n")
+    return next((text for text in paragraphs if not text.startswith("#")), "")
 
 
 def verify(
@@ -95,6 +118,8 @@ def verify(
 ) -> Iterator[Verdict]:
     """Run the short claims of each policy's card again, or all of them; a verdict each. Names are those of shipped
     policies, or folders."""
+    from mast_swarm.evaluate.run import evaluate
+
     for name in names:
         if name not in zoo_names() and not Path(name).is_dir():
             raise unknown("policy", name, zoo_names())
@@ -107,10 +132,10 @@ def verify(
                 config = claim.config(task, name, Path(folder) / "run", device)
                 _, summary = evaluate(task, config, progress(f"{name} claim {number + 1}"))
             rows = [row for row in summary["rows"] if row["metric"] == claim.metric]
-            found = [row["mean"] for row in rows if math.isclose(row["t"], claim.t, abs_tol=1e-6)]
-            if not found:
+            means = [row["mean"] for row in rows if math.isclose(row["t"], claim.t, abs_tol=1e-6)]
+            if not means:
                 raise MastError(
                     f"card of {name}: no {claim.metric} at t = {claim.t} s in that run; a card can state "
                     "multiples of 50 s and the end"
                 )
-            yield Verdict(name, claim, found[0], WORLDS[task].lower_is_better)
+            yield Verdict(name, claim, means[0], WORLDS[task].lower_is_better)

@@ -115,15 +115,14 @@ class Demo:
 
     config: DemoConfig
     pair: tuple[str, str]  # policies side by side; the first is a trained one, and every robot decides alone
-    untrained: tuple[str, str]  # the pair where that policy is not shipped
     outcome: str  # what a policy did, from its last metrics
 
-    def evaluation(self, config: DemoConfig, out: Path, trained: bool) -> EvaluateConfig:
+    def evaluation(self, config: DemoConfig, out: Path) -> EvaluateConfig:
         """The evaluation of one episode that makes the demo."""
         return EvaluateConfig(
             world=config.world,
-            policy=self.pair if trained else self.untrained,
-            delay=config.world.dt if trained else None,
+            policy=self.pair,
+            delay=config.world.dt,
             episodes=1,
             steps=config.steps,
             seed=config.seed,
@@ -133,13 +132,10 @@ class Demo:
 
 
 DEMOS: dict[str, Demo] = {
-    "navigation": Demo(
-        DemoConfig(), ("mast-m", "dhba-8"), ("lsap", "dhba-4"), outcome="reached {success_rate:.0%} of the goals"
-    ),
+    "navigation": Demo(DemoConfig(), ("mast-m", "dhba-8"), outcome="reached {success_rate:.0%} of the goals"),
     "coverage": Demo(
         DemoConfig(task="coverage", world=CoverageConfig(), steps=600),
         ("mast-m", "d-cvt"),
-        ("clairvoyant", "d-cvt"),
         outcome="brought the cost to {cost:.3f} of its start ({cost_time_average:.3f} on average)",
     ),
 }

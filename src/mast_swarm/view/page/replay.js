@@ -70,8 +70,9 @@ class Replay {
     canvas.setAttribute("aria-label", `${painter.about} under ${r.policy}; up and down arrows choose a robot`);
     const rate = element("span", { className: "rate" });
     const status = element("span", { className: "status" });
-    const header = element("header", {}, this.heading("h2", r, element("span", { textContent: r.policy, title: r.policy })), rate,
-      element("span", { className: "about", textContent: r.about, title: r.about }), status);
+    const name = this.heading("h2", r, element("span", { textContent: r.policy }));
+    const about = element("span", { className: "about", textContent: r.about, title: r.about });
+    const header = element("header", {}, element("div", { className: "named" }, name, rate), element("div", { className: "told" }, about, status));
     const stage = element("div", { className: "stage" }, canvas);
     $("panels").append(element("article", { className: "panel" }, header, stage));
     const panel = { r, canvas, rate, status, view: null };
