@@ -43,7 +43,8 @@ def replay_folder(folder: Path, episode: int = 0, policies: Sequence[str] = (), 
     if out is not None and out.exists():
         raise MastError(f"{out} is already there: give another --out")
     recordings = _recordings(folder, episode, policies)
-    names = " and ".join(recording.policy for recording in recordings)
+    *others, last = (recording.policy for recording in recordings)
+    names = f"{', '.join(others)} and {last}" if others else last
     return write_replay(out or folder / "replay.html", recordings, title=f"MAST replay: {names}")
 
 
