@@ -44,7 +44,8 @@ def metric_curves(curves: Mapping[str, Curve], path: Path, *, label: str, title:
         axes.margins(x=0)
         banded = any((high > low).any() for _, _, low, high in lines.values())
         meaning = "mean and 95 % interval" if banded else None
-        axes.legend(loc="best", title=meaning, title_fontsize=8.5, alignment="left")
+        columns = max(1, 85 // (6 + max(map(len, lines))))  # a row has room for some 85 letters
+        figure.legend(loc="outside lower center", ncols=min(columns, len(lines)), title=meaning, title_fontsize=8.5)
         if title:
             axes.set_title(title, loc="left")
         return _save(figure, path)
