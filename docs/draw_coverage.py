@@ -123,7 +123,10 @@ def heat_maps(path: Path) -> None:
     rows = (len(found) + 1) // 2
     with style():
         figure = Figure(figsize=(10.0, 4.8 * rows), layout="constrained")
-        for axes, (other, values) in zip(figure.subplots(rows, 2).flat, found.items(), strict=False):
+        places = list(figure.subplots(rows, 2).flat)
+        for axes in places[len(found) :]:
+            axes.set_axis_off()
+        for axes, (other, values) in zip(places, found.items(), strict=False):
             _heat_map(axes, values)
             axes.set_title(f"MAST-M below {NAMES[other]}, %", loc="left")
         figure.savefig(path)

@@ -151,7 +151,8 @@ def grid() -> str:
         )
         count = f"{len(found)} of {len(GRID) ** 2}"
         sure = str(sum(surely_below("mast-m", other, at) for at in found))
-        body.append([f"`{other}`", *(ends or [NOT_YET] * 2), count, sure, *(map(place, claimed) if claimed else "--")])
+        stated_there = [place(end) for end in claimed] or ["-"] * 2
+        body.append([f"`{other}`", *(ends or [NOT_YET] * 2), count, sure, *stated_there])
     head = ["MAST-M below", "least, at (N, F)", "most", "cells run", "of these surely", "paper: least", "paper: most"]
     return table(head, body) + picture("coverage-grid.png", "How far one policy is below another for each N and F")
 

@@ -65,10 +65,10 @@ def bench_block(benchmark: str, kind: str, *tables: tuple[str, ...]) -> str:
 def most_to_gain(result: dict[str, Any]) -> str:
     """How far dense is above the arithmetic that both paths share."""
     rows = {row["agents"]: row for row in result["rows"]}
-    over = [(size, rows[size]["dense_ms"] / rows[size]["floor_ms"]) for size in (10_000, 20_000)]
+    large = [rows[dense["agents"]] for dense in result["against_dense"][-2:]]
+    passes = " and ".join(f"{row['dense_ms'] / row['floor_ms']:.1f}x ({row['agents']:,} robots)" for row in large)
     trained = result["training"]
     training = trained["dense_ms"] / (3 * rows[trained["agents"]]["floor_ms"])  # a product forwards is two backwards
-    passes = " and ".join(f"{ratio:.1f}x ({size:,} robots)" for size, ratio in over)
     return f"against the floor: a dense forward pass takes {passes}, a training step {training:.1f}x the time"
 
 

@@ -339,7 +339,7 @@ def test_a_stopped_evaluation_goes_on(how: signal.Signals, tmp_path: Path, unint
 
 
 TOO_MANY = [
-    (["--agents", "900000000"], "a world of 900,000,000 robots in 3e+06 m would take"),
+    (["--agents", "900000000"], "a world of 900,000,000 robots in 3,000,000 m would take"),
     (["--agents", "1000000"], "a step of 1,000,000 robots would take about 24 GB"),
     (["--agents", "10000", "--batch", "100"], "a step of 100 x 10,000 robots would take about 24 GB"),
     (["--agents", "20000", "--delay", "1"], "20,000 robots that each decide alone, which keep a table of all pairs,"),

@@ -169,7 +169,7 @@ def test_maps_that_do_not_fit_are_refused_before_anything_runs(
     monkeypatch.setattr("mast_swarm.evaluate.run.free_memory", lambda device: 1e9)
     assert mast("evaluate", "coverage", *SMALL, "--side", 40_000, "--out", tmp_path / "r") == 2
     told = one_line(capsys)
-    assert "robots in 40000 m would take about" in told and "1.0 GB are free here" in told and "smaller world" in told
+    assert "robots in 40,000 m would take about" in told and "1.0 GB are free here" in told and "smaller world" in told
     assert not any(tmp_path.iterdir())
 
 

@@ -193,3 +193,11 @@ def test_nothing_is_n_by_n() -> None:
     env = os.environ | {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", CAPPED], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_large_team_in_float64_finds_its_window_on_a_gpu() -> None:
+    points = torch.rand((1, 5_000, 2), generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1000
+    here, there = (windowed.find_window(where, 30.0, None, "kernel") for where in (points, points.cuda()))
+    assert torch.equal(here.lists.count, there.lists.count.cpu())
+    assert here.order is not None and there.order is not None and torch.equal(here.order, there.order.cpu())

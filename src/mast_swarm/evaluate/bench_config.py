@@ -94,6 +94,10 @@ class WorldBenchConfig(_TeamsConfig):
         "cuda": ("256x100", "4096x100", "1x10000", "1x100000", "1x1000000"),
     }
 
+    def suffix(self, device: str) -> str:
+        """As for benchmarks of a policy; a world has one arithmetic."""
+        return ""
+
 
 @dataclass(frozen=True)
 class DecentralBenchConfig(_PolicyConfig, _TeamsConfig):

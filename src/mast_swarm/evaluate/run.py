@@ -63,7 +63,7 @@ def _check_memory(world: World, actors: list[Actor], environments: int) -> None:
     size = f"{agents:,} robots" if environments == 1 else f"{environments:,} x {agents:,} robots"
     fewer = "give fewer --agents" if environments == 1 else "give a smaller --batch or fewer --agents"
     advice = f"{fewer}, or a smaller world"
-    cost.check_fits(f"a world of {size} in {world.config.side:g} m", environments * world.config.bytes, free, advice)
+    cost.check_fits(f"a world of {size} in {world.config.side:,.0f} m", environments * world.config.bytes, free, advice)
     for actor in actors:
         config = getattr(getattr(actor, "policy", None), "config", None)
         if not isinstance(config, PolicyConfig) or config.attention_radius is None:

@@ -88,10 +88,8 @@ def find_window(positions: Tensor, radius: float, component: Tensor | None, path
     batch, tokens, _ = points.shape
     n = batch * tokens
     order = None
-    if (
-        path == "kernel" and not matrix and tokens > _CPU_ROWS
-    ):  # neighbours then lie near in memory, which is read faster
-        order = Cells.build(points, torch.full((batch,), radius * SLACK)).order
+    if path == "kernel" and not matrix and tokens > _CPU_ROWS:  # so that neighbours lie near in memory
+        order = Cells.build(points, torch.full((batch,), radius * SLACK, device=points.device)).order
         points = points.reshape(-1, 2)[order].view_as(points)
         component = None if component is None else component.flatten()[order]
     source, target = pairs_within(points, radius, "auto")  # sorted by target
