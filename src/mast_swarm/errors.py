@@ -10,6 +10,10 @@ class MastError(ValueError):
     """Bad input. The command line prints the message alone and exits with status 2."""
 
 
+class MastWarning(UserWarning):
+    """Something runs, but not as its user may expect."""
+
+
 def unknown(kind: str, given: str, valid: Iterable[str]) -> MastError:
     """The error for a name that is not registered: names the nearest valid ones."""
     names = sorted(valid)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 
 from mast_swarm.errors import MastError
+
+_LARGEST = 10**6  # of the smaller number in a ratio that is taken for meant
+_ROUNDING = 2.0**-49  # relative: what some sixteen operations on floats may add up to
 
 
 @dataclasses.dataclass(frozen=True)
 class Channel:
-    """How messages travel: how long a hop takes and what can go wrong.
+    """How messages travel: how long a hop takes, how far news goes, and what can go wrong.
 
-    Loss and failures are not in the paper. They are drawn from `seed` and the environment's own seed alone,
-    so an environment meets the same losses whatever batch it runs in.
+    Relay radius, maximum age, loss and failures are not in the paper. Loss and failures are drawn from `seed` and the
+    environment's own seed alone, so an environment meets the same losses whatever batch it runs in.
     """
 
     delay: float = 0.0
@@ -24,16 +28,45 @@ class Channel:
     """Probability that a robot fails in one control period; it then stands still and is silent for good."""
     seed: int = 0
     """Seed of losses and failures."""
+    relay_radius: float | None = None
+    """Metres: a robot neither keeps nor passes on news from a place farther from it than this; None: from any place."""
+    max_age: float | None = None
+    """Seconds: a robot forgets news that is older than this, and does not pass it on; None: news of any age counts."""
 
     def __post_init__(self) -> None:
         for name in ("delay", "loss", "failure"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-                raise MastError(f"{name} is {value!r}: expected a finite number")
+            _check_finite(name, getattr(self, name))
         if self.delay < 0:
-            raise MastError(f"delay is {self.delay} s a hop: expected 0 or more")
+            raise MastError(f"delay is {self.delay} s per hop: expected 0 or more")
         for name in ("loss", "failure"):
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"{name} is {getattr(self, name)}: expected a probability from 0 to 1")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise MastError(f"seed is {self.seed!r}: expected a whole number")
+        for name, unit in (("relay_radius", "m"), ("max_age", "s")):
+            value = getattr(self, name)
+            if value is not None:
+                _check_finite(name, value)
+                if value <= 0:
+                    raise MastError(f"{name} is {value} {unit}: expected a positive number, or None for no limit")
+
+
+def periods(seconds: float, dt: float) -> Fraction:
+    """How many control periods of `dt` seconds a time takes, as the exact ratio that was meant.
+
+    Floats carry rounding: 0.3 / 0.1 is not 3, nor is 0.1 * 0.2 a tenth of 0.2. Where a ratio of small whole numbers
+    lies within rounding of the given one, it is that ratio. Otherwise the two numbers are read as their decimals say.
+    """
+    if seconds == 0:
+        return Fraction(0)
+    given = Fraction(seconds) / Fraction(dt)
+    # The smaller number of the two is bounded, so that a very short time is not taken for none.
+    meant = given.limit_denominator(_LARGEST) if given >= 1 else 1 / (1 / given).limit_denominator(_LARGEST)
+    if abs(meant - given) <= _ROUNDING * given:
+        return meant
+    return Fraction(str(seconds)) / Fraction(str(dt))
+
+
+def _check_finite(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise MastError(f"{name} is {value!r}: expected a finite number")

@@ -1,10 +1,11 @@
-"""The relay (Algorithm 1): what every robot knows of every other, and how old it is.
+"""The relay (Algorithm 1) for whole teams: what every robot knows of every other, and how old it is.
 
-Time runs in control periods of dt seconds. At instant n = 0, 1, 2, ... every robot samples its own message
-and position with stamp n; during [n, n+1) what robots hold moves over the graph of instant n. A message takes
-tau seconds a hop, so one aged a periods has made H(a) = floor(a dt / tau) hops, and during the period in
-which it is a periods old it makes H(a+1) - H(a) more. On a still graph news of a robot h hops away is ceil(h
-tau / dt) periods old.
+`mast_swarm.robot.Robot` is the rule for one robot, and the place to read it; this computes the same for all robots of
+all environments at once, and tests hold the two equal.
+
+Time runs in control periods of dt seconds. At instant n = 0, 1, 2, ... every robot samples its own message and position
+with stamp n. Hop number k of stamp s ends at the time s dt + k tau. It goes over the links of instant n if that time
+lies after n dt and not after (n+1) dt. On a still graph news of a robot h hops away is ceil(h tau / dt) periods old.
 
 The content of a message is a function of its origin and stamp. So the network's state is a table of who holds
 which stamp of whom, and one store of messages by origin. The store is a set of slots rather than a ring: how
@@ -12,30 +13,33 @@ old news can get has no bound (a robot that failed is remembered for good), but 
 held by anyone at a time, and a slot that nobody refers to is free for the next sample. A table entry is one
 number, stamp above slot: the newest is the greatest, and a stamp can never be parted from its content.
 
-Where tau > dt a robot samples and receives newer stamps before it has passed the last one on, and several are
-on their way at once. The table has then ceil(tau / dt) layers: layer w holds the newest stamp that makes its
-next hop w periods from now. A robot passes on the newest it has: a stamp is dropped where a newer one hops in
-the same period or before.
+Where tau divides dt all stamps hop at the same times, and a robot holds one stamp of each origin. Elsewhere newer
+stamps come before an older one has made the hop it waits for. The table has then several layers: the first holds the
+newest, the others the older ones that wait, in no order. A tick is the largest time that divides dt and tau: a period
+is `period` ticks and a hop is `hop` ticks, and what happens in a period happens at some of its ticks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from fractions import Fraction
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms.config import Channel
+from mast_swarm.comms.config import Channel, periods
+from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.views import kernels
 from mast_swarm.errors import MastError
+from mast_swarm.kernels import on_gpu
 from mast_swarm.space import Graph, reachable
 from mast_swarm.space.graph import MatrixGraph
 
 SLOT_BITS = 20
-_LOSS, _FAILURE = 1, 2  # keep the two kinds of chance apart
+_LOSS = 1  # keeps losses apart from failures (comms.failures), which are drawn from the same keys
 _FIRST_SLOTS = 8
 _MOST_LAYERS = 1000
 
@@ -48,7 +52,7 @@ class RelayState:
     chance: Tensor  # [B] int64, the keys of each environment's losses and failures
     table: Tensor  # [B, W, N, N] int64: [b, w, i, j] stamp and slot of what i holds of j; -1: nothing
     messages: Tensor  # [B, K, N, d_msg]: slot k of origin j
-    positions: Tensor  # [B, K, N, 2] metres, where origin j was then
+    positions: Tensor  # [B, K, N, 2] float64 metres, where origin j was then: anywhere in the world to a micrometre
     alive: Tensor  # [B, N] bool
     transmissions: Tensor  # [B] int64, uses of a link so far, lost ones included
     entries: Tensor  # [B] int64, messages carried by them
@@ -57,7 +61,13 @@ class RelayState:
     @property
     def newest(self) -> Tensor:
         """The newest entry that i holds of j, [B, N, N] int64; -1: nothing."""
-        return self.table[:, 0] if self.table.shape[1] == 1 else self.table.amax(1)
+        return self.table[:, 0]
+
+    @property
+    def places(self) -> Tensor:
+        """Where each robot was when it last sampled, [B, N, 2] float64 metres; of one that holds no sample anything."""
+        slot = slot_of(self.newest.diagonal(dim1=1, dim2=2)).clamp_max(self.positions.shape[1] - 1)
+        return self.positions.gather(1, slot[:, None, :, None].expand(-1, 1, -1, 2))[:, 0]
 
     @property
     def stamps(self) -> Tensor:
@@ -82,16 +92,19 @@ class Relay:
         if not 0 < dt < float("inf"):
             raise MastError(f"dt is {dt} s: expected a positive number")
         self.channel = channel
-        # Decimal readings, not binary ones: a tau of 0.1 s makes exactly 10 hops in 1 s.
-        tau, period = Fraction(str(channel.delay)), Fraction(str(dt))
+        tau = periods(channel.delay, dt)
+        if tau > _MOST_LAYERS:
+            raise MastError(f"delay is {channel.delay} s per hop: more than {_MOST_LAYERS} control periods of {dt} s")
         self.instant = tau == 0
-        self.hops_a_period = Fraction(0) if self.instant else period / tau
-        self.layers = 1 if self.instant else max(1, -(-tau // period))
-        if self.layers > _MOST_LAYERS:
-            raise MastError(f"delay is {channel.delay} s a hop: more than {_MOST_LAYERS} control periods of {dt} s")
+        self.hop, self.period = tau.numerator, tau.denominator  # ticks
+        self.max_age = None if channel.max_age is None else periods(channel.max_age, dt)  # control periods
+        # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
+        self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
+        self._plain = self.hop == 1 and channel.relay_radius is None and self.max_age is None
 
     def start(self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None) -> RelayState:
-        """Instant 0 of one environment a seed, nobody has sampled yet; device and dtype are those of `like`."""
+        """Instant 0 of one environment per seed, nobody has sampled yet; device and the messages' dtype are those of
+        `like`."""
         like = torch.empty(0) if like is None else like
         batch = len(seeds)
         count = torch.zeros(batch, dtype=torch.int64, device=like.device)
@@ -100,7 +113,7 @@ class Relay:
             chance=chance.keys_of(self.channel.seed, seeds, like.device),
             table=count.new_full((batch, self.layers, robots, robots), -1),
             messages=like.new_zeros(batch, _FIRST_SLOTS, robots, width),
-            positions=like.new_zeros(batch, _FIRST_SLOTS, robots, 2),
+            positions=like.new_zeros(batch, _FIRST_SLOTS, robots, 2, dtype=torch.float64),
             alive=torch.ones(batch, robots, dtype=torch.bool, device=like.device),
             transmissions=count,
             entries=count,
@@ -113,61 +126,48 @@ class Relay:
         With tau = 0 they also arrive, at once and everywhere that `graph` lets them; what was known before is
         gone.
         """
-        if _taken(state.table) and not self.instant and state.spare > 0:
+        if self._plain and state.spare > 0 and _taken(state.table):
             table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
             return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=state.spare - 1)
         table = torch.full_like(state.table, -1) if self.instant else state.table.clone()
-        own = table[:, -1].diagonal(dim1=1, dim2=2)  # a view; a new sample makes its first hop last of all
+        own = table[:, 0].diagonal(dim1=1, dim2=2)  # a view
+        before = own.where(state.alive, -1)
         own.masked_fill_(state.alive, -1)
+        if self.hop > 1:  # the last sample waits for its next hop
+            waiting = torch.full_like(table[:, 0], -1)
+            waiting.diagonal(dim1=1, dim2=2).copy_(before)
+            table = _tucked(table, waiting)
+            own = table[:, 0].diagonal(dim1=1, dim2=2)
         messages, where, slot, spare = _free_slots(state.messages, state.positions, table, state.spare)
         at = slot[:, None, :, None]  # [B, 1, N, 1]
         messages = messages.scatter(1, at.expand_as(message[:, None]), message[:, None].to(messages.dtype))
         where = where.scatter(1, at.expand_as(positions[:, None]), positions[:, None].to(where.dtype))
         own.copy_(torch.where(state.alive, slot + (state.step << SLOT_BITS), own))
         state = dataclasses.replace(state, table=table, messages=messages, positions=where, spare=spare)
-        return self._arrive_at_once(state, graph) if self.instant else state
+        return self._arrive_at_once(state, graph) if self.instant else self._forget(state)
 
     def exchange(self, state: RelayState, graph: Graph) -> RelayState:
         """The state at the next instant: what is due has hopped over `graph`, and robots may have failed."""
         if not self.instant:
-            state = self._hop(state, graph)
-            state = dataclasses.replace(state, table=self._aged(state.table, state.step))
-        alive = state.alive
-        if self.channel.failure > 0:
-            robot = torch.arange(alive.shape[1], device=alive.device)
-            drawn = chance.combine(state.chance[:, None], _FAILURE, state.step, robot)
-            alive = alive & (chance.uniform(drawn) >= self.channel.failure)
+            state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
+        alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
         return dataclasses.replace(state, step=state.step + 1, alive=alive)
 
-    def _hops(self, age: Tensor) -> Tensor:
-        """H(a): hops made by a message aged `age` periods."""
-        return age * self.hops_a_period.numerator // self.hops_a_period.denominator
-
-    def _left(self, table: Tensor, step: int) -> Tensor | int:
-        """Hops that stamps of the table make in the period from instant `step` on; of no stamp any."""
-        if self.hops_a_period.denominator == 1:
-            return self.hops_a_period.numerator
-        age = step - stamp_of(table)
-        return self._hops(age + 1) - self._hops(age)
-
-    def _hop(self, state: RelayState, graph: Graph) -> RelayState:
-        """The rounds of a period: in round q the stamps hop that make at least q hops in it."""
-        rounds = -(-self.hops_a_period.numerator // self.hops_a_period.denominator)
-        whole = self.hops_a_period == rounds  # all stamps make the same hops
-        if _taken(state.table) and whole and self.channel.loss == 0 and rounds <= kernels.MOST_ROUNDS:
+    def _hop_together(self, state: RelayState, graph: Graph) -> RelayState:
+        """The rounds of a period, where all stamps hop at the same times and nothing is ever forgotten."""
+        rounds = self.period
+        if _taken(state.table) and self.channel.loss == 0 and rounds <= kernels.MOST_ROUNDS:
             heard = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
             table, transmissions, entries = kernels.hop(state, heard, rounds)
             return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
-        table = state.table[:, 0].reshape(batch * robots, robots)
+        table = state.table.reshape(batch * robots, robots)
         transmissions, entries = state.transmissions, state.entries
         for q in range(1, rounds + 1):
-            left = self._left(table, state.step) - (q - 1)  # this round's too
-            offer = table if isinstance(left, int) else table.masked_fill(left < 1, -1)
-            offered = offer[source]  # [E, N]
+            offered = table[source]  # [E, N]
             news = q == rounds or not bool((offered <= table[target]).all())
-            hops = (offer >= 0) * (1 if news else left)
+            hops = (table >= 0) * (1 if news else rounds - q + 1)
             entries = entries.index_add(0, environment, hops.sum(1)[source])
             transmissions = transmissions.index_add(0, environment, hops.amax(1)[source])
             if not news:  # for anybody, nor will there be in the rounds left: they are counted and not run
@@ -175,23 +175,70 @@ class Relay:
             if self.channel.loss > 0:
                 offered.masked_fill_(self._lost(state, source, target, q)[:, None], -1)
             table = table.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
-        table = torch.cat((table.view(batch, 1, robots, robots), state.table[:, 1:]), dim=1)
+        table = table.view(batch, 1, robots, robots)
         return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
 
-    def _aged(self, table: Tensor, step: int) -> Tensor:
-        """The table one period on: stamps in the layer of their next hop, none that a newer one outruns."""
-        if self.layers == 1:
-            return table
-        age = step + 1 - stamp_of(table)
-        ahead = torch.zeros_like(age)  # periods until the one in which the next hop falls
-        for w in range(self.layers - 1):
-            ahead += self._hops(age + w + 1) == self._hops(age)
-        aged, best = [], torch.full_like(table[:, 0], -1)
-        for w in range(self.layers):
-            here = table.masked_fill((ahead != w) | (table < 0), -1).amax(1)
-            aged.append(here.masked_fill(here <= best, -1))
-            best = torch.maximum(best, here)
-        return torch.stack(aged, dim=1)
+    def _hop_in_turn(self, state: RelayState, graph: Graph) -> RelayState:
+        """A period, one moment after the other at which some stamps hop."""
+        batch, _, robots, _ = state.table.shape
+        environment, source, target = _links(graph, state.alive)
+        table, transmissions, entries = state.table, state.transmissions, state.entries
+        for tick, due in self._moments(table, state.step):
+            hops = due[stamp_of(table)]  # [B, W, N, N]
+            offered = table.where(hops, -1).amax(1).flatten(0, 1)[source]  # [E, N]
+            carried = (offered >= 0).sum(1)
+            entries = entries.index_add(0, environment, carried)
+            transmissions = transmissions.index_add(0, environment, carried.clamp_max(1))
+            if self.channel.loss > 0:
+                lost = self._lost(state, source, target, -(-tick // self.hop))
+                offered.masked_fill_(lost[:, None], -1)
+            if self.channel.relay_radius is not None:
+                place = _places_of(state, offered, environment[:, None])
+                offered.masked_fill_(self._too_far(place, state.places.flatten(0, 1)[target][:, None]), -1)
+            nothing = torch.full_like(table[:, 0].flatten(0, 1), -1)
+            arrived = nothing.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
+            newest, arrived = table[:, 0], arrived.view(batch, robots, robots)
+            news = arrived > newest
+            # Of what has hopped only the newest stays; a newest that gives way before its hop waits for it.
+            table = torch.cat((newest.maximum(arrived)[:, None], table[:, 1:].masked_fill(hops[:, 1:], -1)), dim=1)
+            if self.hop > 1:
+                table = _tucked(table, newest.where(news & ~hops[:, 0], -1))
+        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
+
+    def _moments(self, table: Tensor, step: int) -> Iterator[tuple[int, Tensor]]:
+        """When stamps of the table hop in the period from instant `step` on, in ticks after it; and which then do,
+        [step + 2] bool, the last for no stamp: False."""
+        held = torch.zeros(step + 2, dtype=torch.bool, device=table.device)
+        held[stamp_of(table).flatten()] = True
+        moments: dict[int, list[int]] = defaultdict(list)
+        for stamp in held[:-1].nonzero()[:, 0].tolist():
+            # In Python's whole numbers, which have no limit: there may be as many ticks in a period as dt has digits.
+            age = (step - stamp) * self.period
+            for ends in range(age // self.hop * self.hop + self.hop, age + self.period + 1, self.hop):
+                if self.max_age is None or ends <= self.max_age * self.period:
+                    moments[ends - age].append(stamp)
+        for tick in sorted(moments):
+            due = torch.zeros_like(held)
+            due[torch.tensor(moments[tick], device=table.device)] = True
+            yield tick, due
+
+    def _forget(self, state: RelayState) -> RelayState:
+        """Without what is too old at this instant, or from too far for where robots are now."""
+        table = state.table
+        if self.max_age is not None:
+            table = table.masked_fill(stamp_of(table) < state.step - self.max_age // 1, -1)
+        if self.channel.relay_radius is not None:
+            environment = torch.arange(len(table), device=table.device)[:, None, None, None]
+            far = self._too_far(_places_of(state, table, environment), state.places[:, None, :, None])
+            # Newest first again: an older one may come from nearer.
+            table = table.masked_fill(far, -1).sort(1, descending=True).values
+        return dataclasses.replace(state, table=table)
+
+    def _too_far(self, place: Tensor, holder: Tensor) -> Tensor:
+        """Whether a holder [..., 2] metres neither keeps nor passes on what comes from a place [..., 2]: [...] bool."""
+        radius = self.channel.relay_radius
+        assert radius is not None
+        return (place - holder).square().sum(-1) > radius * radius
 
     def _arrive_at_once(self, state: RelayState, graph: Graph) -> RelayState:
         """tau = 0: everyone holds the present samples of exactly those whose news can flow to it now."""
@@ -202,7 +249,7 @@ class Relay:
             graph = Graph(source[kept], target[kept], batch, robots)
         else:
             graph = Graph(source, target, batch, robots)
-        heard = reachable(graph)  # [B, N, N]
+        heard = self._within(graph, state.places) if self.channel.relay_radius is not None else reachable(graph)
         own = state.table[:, 0].diagonal(dim1=1, dim2=2)  # [B, N]
         return dataclasses.replace(
             state,
@@ -210,6 +257,17 @@ class Relay:
             transmissions=state.transmissions.index_add(0, environment, torch.ones_like(environment)),
             entries=state.entries.index_add(0, environment, heard.sum(2).flatten()[source]),
         )
+
+    def _within(self, graph: Graph, places: Tensor) -> Tensor:
+        """[B, N, N] bool: whose news reaches whom, over robots that all are within the relay radius of its origin."""
+        near = ~self._too_far(places[:, None, :], places[:, :, None])
+        hears = graph.adjacency().to(torch.float32)
+        heard = torch.eye(graph.nodes, dtype=torch.bool, device=places.device).expand_as(near)
+        while True:
+            further = heard | (near & (hears @ heard.to(hears.dtype) > 0))
+            if bool((further == heard).all()):
+                return heard
+            heard = further
 
     def _lost(self, state: RelayState, source: Tensor, target: Tensor, q: int) -> Tensor:
         """Which links [E] lose their transmission in round q of this period."""
@@ -220,7 +278,7 @@ class Relay:
 
 def _taken(table: Tensor) -> bool:
     """Whether the GPU kernels take a table [B, W, N, N]."""
-    return kernels is not None and table.is_cuda and table.shape[1] * table.shape[2] <= kernels.MOST_ROBOTS
+    return kernels is not None and on_gpu(table) and table.shape[1] * table.shape[2] <= kernels.MOST_ROBOTS
 
 
 def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -231,6 +289,26 @@ def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     b, i, j = heard.nonzero().unbind(1)
     first = b * graph.nodes
     return b, first + j, first + i
+
+
+def _places_of(state: RelayState, entry: Tensor, environment: Tensor) -> Tensor:
+    """Where origins were when they said the entries [..., N], of environments that broadcast with them: [..., N, 2]."""
+    _, slots, robots, _ = state.positions.shape
+    origin = torch.arange(robots, device=entry.device)
+    place = (environment * slots + slot_of(entry).clamp_max(slots - 1)) * robots + origin
+    return state.positions.flatten(0, 2)[place]
+
+
+def _tucked(table: Tensor, waiting: Tensor) -> Tensor:
+    """The table [B, W, N, N] with the entries [B, N, N] (-1: none) in free places after the first layer, and with one
+    layer more where that needs one."""
+    newest, *layers = table.unbind(1)
+    for w, layer in enumerate(layers):
+        free = layer < 0
+        layers[w], waiting = torch.where(free, waiting, layer), waiting.masked_fill(free, -1)
+    if bool((waiting >= 0).any()):
+        layers.append(waiting)
+    return torch.stack((newest, *layers), dim=1)
 
 
 def _free_slots(messages: Tensor, positions: Tensor, table: Tensor, spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
