@@ -7,7 +7,7 @@ order of asking, which no stream of random numbers can offer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -47,7 +47,11 @@ def uniform(key: Tensor) -> Tensor:
     return _shift(key, 11).to(torch.float64) * 2.0**-53
 
 
-def keys_of(seed: int, environments: Sequence[int] | Tensor, device: torch.device) -> Tensor:
+def as_tensor(seeds: Iterable[int] | Tensor, device: torch.device | str | None = None) -> Tensor:
+    """Seeds as [B] int64; of each its 64 low bits count, so any integer is a seed."""
+    return torch.tensor([_signed(int(seed)) for seed in seeds], dtype=torch.int64, device=device)
+
+
+def keys_of(seed: int, environments: Iterable[int] | Tensor, device: torch.device) -> Tensor:
     """A key for each environment from the channel's seed and the environment's own, [B] int64."""
-    own = torch.tensor([_signed(int(s)) for s in environments], dtype=torch.int64, device=device)
-    return combine(mix(torch.tensor(_signed(seed), device=device)), own)
+    return combine(mix(torch.tensor(_signed(seed), device=device)), as_tensor(environments, device))

@@ -38,8 +38,8 @@ def leashed(headings: Tensor, landmark: Tensor, reach: float) -> Tensor:
     """Headings [..., 2] that turn towards the landmark [..., 2] (relative, metres), the more the farther it is: not at
     all up to half the reach (metres), wholly beyond it."""
     distance = torch.linalg.vector_norm(landmark, dim=-1, keepdim=True)
-    pull = (2 * distance / reach - 1).clamp(0, 1)
-    blend = torch.lerp(headings, landmark / distance.clamp_min(1e-6), pull)
+    pull, way = (2 * distance / reach - 1).clamp(0, 1), landmark / distance.clamp_min(1e-6)
+    blend = torch.lerp(headings, way.to(headings.dtype), pull.to(headings.dtype))
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch import Tensor
 from mast_swarm import chance
 from mast_swarm.comms import Channel, DecentralPolicy, RelayState, decentral, views
 from mast_swarm.comms.relay import slot_of
-from mast_swarm.errors import MastError
+from mast_swarm.comms.views import attend as attend_views
+from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.model import Policy, PolicyConfig, lists
 from mast_swarm.model.attention import attend
 from mast_swarm.model.config import ENCODINGS
@@ -195,8 +197,7 @@ def test_chunks_cover_every_view_once_and_keep_environments_whole() -> None:
 
 def test_without_delay_the_work_is_that_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, rows = make(), []
-    combine = decentral._combine
-    monkeypatch.setattr(decentral, "_combine", lambda *args: rows.append(len(args[5].itself)) or combine(*args))
+    monkeypatch.setattr(decentral, "attend", lambda *args: rows.append(len(args[3].itself)) or attend_views(*args))
     run = DecentralPolicy(policy, Channel(delay=0.0), 1.0)
     run.start([1, 2])
     run.act(journey([1, 2], 15, 1)[0])
@@ -265,3 +266,60 @@ def test_a_gpu_gives_the_same_stamps_and_commands(delay: float) -> None:
         results.append((state.stamps.cpu(), state.alive.cpu(), state.entries.cpu(), command.cpu()))
     for a, b in zip(*results, strict=True):
         assert same(a.double(), b.double())
+
+
+UTM = torch.tensor([500_000.0, 5_000_000.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("trouble", [{}, {"relay_radius": 300.0, "max_age": 2.0, "failure": 0.05}])
+def test_commands_do_not_depend_on_where_in_the_world_the_team_is(delay: float, trouble: dict[str, float]) -> None:
+    policy = Policy(seed=2).eval().requires_grad_(False)
+    commands = []
+    for origin in (torch.zeros(2, dtype=torch.float64), UTM):
+        run = DecentralPolicy(policy, Channel(delay, **trouble), 1.0)
+        run.start([5])
+        steps = [Seen(s.features.float(), s.positions + origin, s.graph) for s in journey([5], 40, 8)]
+        commands.append(torch.stack([run.act(seen) for seen in steps]))
+    assert (commands[0][-1] != 0).any()
+    assert same(*commands, 1e-5)
+    if delay == 0 and not trouble:
+        central = [policy(seen.features, seen.positions, components(seen.graph)) for seen in steps]
+        assert same(commands[1], torch.stack(central), 1e-5)
+
+
+def test_a_world_in_fp32_is_as_good_as_its_own_rounding() -> None:
+    policy = Policy(seed=2).eval().requires_grad_(False)
+    commands = []
+    for origin in (torch.zeros(2, dtype=torch.float64), UTM):
+        run = DecentralPolicy(policy, Channel(1.0), 1.0)
+        run.start([5])
+        for seen in journey([5], 40, 8):
+            positions = (seen.positions + UTM).float()  # what such a world knows, in whole or half metres
+            here = positions.double() - UTM + origin
+            command = run.act(Seen(seen.features.float(), positions if origin.any() else here, seen.graph))
+        commands.append(command)
+    assert same(*commands, 1e-5)
+
+
+@dataclass(frozen=True)
+class OneWay(Graph):
+    directed: bool = True
+
+
+@pytest.mark.parametrize(
+    ("fields", "delay", "warned"),
+    [({}, 0.0, True), ({}, 1.0, False), ({"variant": "L"}, 0.0, False), ({"layers": 1}, 0.0, False)],
+)
+def test_directed_links_without_delay_are_spoken_of_once_an_episode(
+    fields: dict[str, Any], delay: float, warned: bool
+) -> None:
+    run = DecentralPolicy(make(**fields), Channel(delay), 1.0)
+    run.start([3])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for seen in journey([3], 6, 3, directed=True):
+            graph = OneWay(seen.graph.source, seen.graph.target, 1, 6)
+            run.act(Seen(seen.features, seen.positions, graph))
+    assert [warning.category for warning in said] == [MastWarning] * warned
+    assert not warned or ("differ from central" in str(said[0].message) and said[0].filename == __file__)

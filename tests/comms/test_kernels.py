@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -9,25 +10,32 @@ import pytest
 import torch
 from torch import Tensor
 
+from devices import DEVICE, HALF, few
 from mast_swarm.comms import Channel, Relay, RelayState, decentral, views
 from mast_swarm.model.lists import attend_lists
 from mast_swarm.space import nearest, neighbour_graph, radius_graph
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.kernels
 
-CASES = [(30, 250.0, 4), (100, 120.0, 3), (5, None, 2), (1, None, 1)]
+CASES = few(
+    [(30, 250.0, 4), (100, 120.0, 3), (5, None, 2), (1, None, 1)],
+    [(33, 250.0, 3), (5, None, 2), (1, None, 1)],
+)
+
+
+VIEWS, INSTANTS = few(40, 4), few(25, 9)
 
 
 def some_views(columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Entries of 40 views with gaps [40, columns], their own ones [40] (one has none), and positions of 150 entries."""
+    """Entries of V views with gaps [V, columns], their own ones [V] (one has none), and positions of 150 entries."""
     rng = torch.Generator().manual_seed(columns)
     positions = torch.rand(150, 2, generator=rng) * 600
-    entry = torch.stack([torch.randperm(150, generator=rng)[:columns] for _ in range(40)])
+    entry = torch.stack([torch.randperm(150, generator=rng)[:columns] for _ in range(VIEWS)])
     entry[torch.rand(entry.shape, generator=rng) < 0.2] = -1
-    entry[:, 0] = torch.arange(40)
+    entry[:, 0] = torch.arange(VIEWS)
     own = entry[:, 0].clone()
-    own[7] = -1
-    return entry.cuda(), own.cuda(), positions.cuda()
+    own[2] = -1
+    return entry.to(DEVICE), own.to(DEVICE), positions.to(DEVICE)
 
 
 @pytest.mark.parametrize(("columns", "radius", "layers"), CASES)
@@ -56,7 +64,7 @@ def test_attention_within_views(columns: int, radius: float | None, layers: int)
     for layer in range(1, layers + 1):
         work = views.nodes(found, work, 10**9)
         below = 150 if layer == 1 else found.rows[layer - 1]
-        q, kv = (torch.randn(below, size, device="cuda").bfloat16() for size in (width, 2 * width))
+        q, kv = (torch.randn(below, size, device=DEVICE).to(HALF) for size in (width, 2 * width))
         assert kernels.takes(found, q, heads)
         lists = views._lists(found, layer, work.below)
         expected = attend_lists(q.float(), work.itself, kv.float(), lists, heads)
@@ -65,33 +73,37 @@ def test_attention_within_views(columns: int, radius: float | None, layers: int)
 
 def a_state(delay: float, robots: int) -> RelayState:
     relay, rng = Relay(Channel(delay, loss=0.2, failure=0.05, seed=1), 1.0), torch.Generator().manual_seed(robots)
-    state = relay.start([1, 2, 3], robots, 4, like=torch.empty(0, device="cuda"))
-    for step in range(9):
-        positions = torch.rand(3, robots, 2, generator=rng).cuda() * 700
+    state = relay.start([1, 2, 3], robots, 4, like=torch.empty(0, device=DEVICE))
+    for step in range(few(9, 4)):
+        positions = torch.rand(3, robots, 2, generator=rng).to(DEVICE) * 700
         graph = neighbour_graph(nearest(positions, positions, 3, exclude_self=True)[1])
         state = relay.exchange(state, graph) if step else state
-        state = relay.sample(state, torch.zeros(3, robots, 4, device="cuda"), positions, graph)
+        state = relay.sample(state, torch.zeros(3, robots, 4, device=DEVICE), positions, graph)
     return state
 
 
-@pytest.mark.parametrize(("delay", "reach", "robots"), [(1.0, 500.0, 40), (2.5, 300.0, 33), (0.0, None, 7)])
+@pytest.mark.parametrize(
+    ("delay", "reach", "robots"),
+    few([(1.0, 500.0, 40), (2.5, 300.0, 33), (0.0, None, 7)], [(1.0, 500.0, 5), (2.5, 300.0, 3), (0.0, None, 6)]),
+)
 def test_entries(delay: float, reach: float | None, robots: int, monkeypatch: pytest.MonkeyPatch) -> None:
     state = a_state(delay, robots)
-    fast = decentral._entries(state, reach)
+    positions = decentral._local(state, torch.float32)
+    fast = decentral._entries(state, positions, reach)
     monkeypatch.setattr(decentral, "kernels", None)
-    for a, b in zip(fast, decentral._entries(state, reach), strict=True):
+    for a, b in zip(fast, decentral._entries(state, positions, reach), strict=True):
         assert torch.equal(a, b)
 
 
 def an_episode(channel: Channel, dt: float, robots: int, graphs: str) -> list[RelayState]:
-    """The states of 25 instants, before and after sampling; the first hops are made before anybody has sampled."""
+    """The states of some instants, before and after sampling; the first hops are made before anybody has sampled."""
     relay, rng = Relay(channel, dt), torch.Generator().manual_seed(robots)
-    state = relay.start([1, 2, 3], robots, 5, like=torch.empty(0, device="cuda"))
+    state = relay.start([1, 2, 3], robots, 5, like=torch.empty(0, device=DEVICE))
     states = []
     positions = torch.rand(3, robots, 2, generator=rng) * 300
-    for _ in range(25):
+    for _ in range(INSTANTS):
         positions = positions + torch.randn(3, robots, 2, generator=rng) * 20
-        here, message = positions.cuda(), torch.randn(3, robots, 5, generator=rng).cuda()
+        here, message = positions.to(DEVICE), torch.randn(3, robots, 5, generator=rng).to(DEVICE)
         if graphs == "radius":
             graph = radius_graph(here, 60.0)
         else:
@@ -103,23 +115,23 @@ def an_episode(channel: Channel, dt: float, robots: int, graphs: str) -> list[Re
     return states
 
 
-RELAYED = [  # delay, dt, loss, failure, hops by kernel
-    (1.0, 1.0, 0.0, 0.0, 25),
-    (1.0, 1.0, 0.0, 0.03, 25),
-    (0.1, 0.3, 0.0, 0.03, 25),
-    (1.0, 1.0, 0.3, 0.03, 0),
-    (2.5, 1.0, 0.0, 0.03, 0),
-    (0.1, 0.25, 0.0, 0.03, 0),
+RELAYED = [  # the channel, dt, hops by kernel, whether samples are too
+    (Channel(1.0), 1.0, INSTANTS, True),
+    (Channel(1.0, failure=0.03), 1.0, INSTANTS, True),
+    (Channel(0.1, failure=0.03), 0.3, INSTANTS, True),
+    (Channel(1.0, loss=0.3, failure=0.03), 1.0, 0, True),
+    (Channel(2.5, failure=0.03), 1.0, 0, False),
+    (Channel(0.1, failure=0.03), 0.25, 0, False),
+    (Channel(1.0, failure=0.03, relay_radius=80.0, max_age=4.0), 1.0, 0, False),
 ]
 
 
-@pytest.mark.parametrize(("delay", "dt", "loss", "failure", "hops"), RELAYED)
-@pytest.mark.parametrize("graphs", ["both ways", "directed", "radius"])
-@pytest.mark.parametrize("robots", [1, 5, 33, 100])
+@pytest.mark.parametrize(("channel", "dt", "hops", "samples"), few(RELAYED, RELAYED[1:4]))
+@pytest.mark.parametrize("graphs", few(["both ways", "directed", "radius"], ["directed"]))
+@pytest.mark.parametrize("robots", few([1, 5, 33, 100], [1, 5]))
 def test_relay(
-    delay: float, dt: float, loss: float, failure: float, hops: int, graphs: str, robots: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    channel: Channel, dt: float, hops: int, samples: bool, graphs: str, robots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mast_swarm.comms import kernels, relay
 
     calls = Counter[str]()
@@ -133,9 +145,10 @@ def test_relay(
 
     for name in ("hop", "sample"):
         monkeypatch.setattr(kernels, name, counted(name, getattr(kernels, name)))
-    channel = Channel(delay, loss, failure, seed=4)
+    channel = dataclasses.replace(channel, seed=4)
     fast = an_episode(channel, dt, robots, graphs)
-    assert calls["hop"] == hops and calls["sample"] >= 8  # plain torch does the rest, and samples where a store is full
+    # Plain torch does the rest, and samples where a store is full.
+    assert calls["hop"] == hops and (calls["sample"] >= 8 if samples else calls["sample"] == 0)
     monkeypatch.setattr(relay, "kernels", None)
     # Compared when all is over, so that no state has been changed by a later one. The stores are equal even where no
     # entry refers to them: robots that have failed write to a free slot too.

@@ -12,6 +12,7 @@ from mast_swarm.comms import Channel
 from mast_swarm.comms.lpac import DecentralLPAC
 from mast_swarm.errors import MastError
 from mast_swarm.model import LPAC, LPACConfig
+from mast_swarm.model.lpac import GraphLayer
 from mast_swarm.space import Graph, radius_graph
 
 
@@ -94,6 +95,37 @@ def test_the_graph_is_that_of_the_instant_at_which_an_exchange_begins() -> None:
     for _ in range(5):
         last = run.act(apart)
     assert torch.allclose(last, alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.2])
+def test_bf16_autocast_reads_positions_in_fp32(delay: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, seen, combine = make().float(), row(8), GraphLayer.combine
+    first: list[Tensor] = []  # what the layer that reads positions gives
+
+    def recorded(layer: GraphLayer, shifted: Tensor) -> Tensor:
+        found = combine(layer, shifted)
+        if layer is policy.layers[0]:
+            first.append(found)
+        return found
+
+    def last(moved: float) -> Tensor:
+        run = DecentralLPAC(policy, Channel(delay=delay), 0.2)
+        run.start([0])
+        here = Seen(seen.features.float(), (seen.positions + moved).float(), seen.graph)
+        return [run.act(here) for _ in range(6)][-1]
+
+    message = policy.perceive(seen.features.float())
+    monkeypatch.setattr(policy, "perceive", lambda features: message)  # in half precision it would differ itself
+    monkeypatch.setattr(GraphLayer, "combine", recorded)
+    exact = last(0.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = last(0.0)
+    # The first layer is as exact as without autocast, and so tells positions half a metre apart.
+    assert first[-1].dtype == torch.float32 and torch.equal(first[-1], first[len(first) // 2 - 1])
+    assert torch.allclose(rough, exact, atol=0.05) and not torch.equal(rough, exact)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        last(0.5)
+    assert not torch.equal(first[-1], first[len(first) // 3 - 1])
 
 
 def test_start_forgets() -> None:

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from devices import DEVICE, HALF, few, plainly
 from mast_swarm.model import lists
 from mast_swarm.model.encoding import rotate
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.kernels
 
 
-@pytest.mark.parametrize(("rows", "heads", "width"), [(70, 4, 64), (1, 1, 32), (33, 8, 8)])
+@pytest.mark.parametrize(("rows", "heads", "width"), [(70, 4, few(64, 16)), (1, 1, 32), (33, 8, 8)])
 def test_rows_are_turned_and_attend(rows: int, heads: int, width: int) -> None:
     from mast_swarm.model import list_kernels as kernels
 
@@ -21,8 +22,8 @@ def test_rows_are_turned_and_attend(rows: int, heads: int, width: int) -> None:
     phase, entry = torch.rand(9, width // 2, generator=rng) * 6, torch.randint(0, 9, (rows,), generator=rng)
     tables = phase.cos(), phase.sin()
     turned = rotate(kv[:, : heads * width].unflatten(-1, (heads, -1)), tuple(t[entry][:, None] for t in tables))
-    there = kv.cuda()
-    kernels.turn_rows(there[:, : heads * width], *(t.cuda() for t in tables), entry.cuda(), heads)
+    there = kv.to(DEVICE, copy=True)
+    kernels.turn_rows(there[:, : heads * width], *(t.to(DEVICE) for t in tables), entry.to(DEVICE), heads)
     kv[:, : heads * width] = turned.flatten(-2)
     assert torch.allclose(there.cpu(), kv, atol=1e-5)
 
@@ -30,17 +31,19 @@ def test_rows_are_turned_and_attend(rows: int, heads: int, width: int) -> None:
     count = torch.randint(1, 40, (20,), generator=rng)
     listed = torch.randint(0, rows, (int(count.sum()),), generator=rng)
     given = lists.Lists(listed, count.cumsum(0) - count, count)
-    expected = lists.attend_lists(q, asks, kv, given, heads)
-    there = (t.cuda() for t in (q, asks, kv, given.rows, given.start, given.count))
+    with plainly():
+        expected = lists.attend_lists(q, asks, kv, given, heads)
+    there = (t.to(DEVICE) for t in (q, asks, kv, given.rows, given.start, given.count))
     found, _ = kernels.attend_lists(*there, heads)
     assert torch.allclose(found.cpu(), expected, atol=1e-5)
 
     table = torch.randint(0, rows, (3, 7), generator=rng)
     view, columns = torch.randint(0, 3, (20,), generator=rng), torch.randint(0, 7, listed.shape, generator=rng)
     given = lists.Lists(columns, given.start, given.count, table, view)
-    expected = lists.attend_lists(q, asks, kv, given, heads)
-    there = (t.cuda() for t in (q, asks, kv, columns.int(), given.start, given.count))
-    found, _ = kernels.attend_lists(*there, heads, table.cuda(), view.cuda())
+    with plainly():
+        expected = lists.attend_lists(q, asks, kv, given, heads)
+    there = (t.to(DEVICE) for t in (q, asks, kv, columns.int(), given.start, given.count))
+    found, _ = kernels.attend_lists(*there, heads, table.to(DEVICE), view.to(DEVICE))
     assert torch.allclose(found.cpu(), expected, atol=1e-5)
 
 
@@ -58,8 +61,44 @@ def test_sums_are_normed(width: int, asked: bool, added: bool) -> None:
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     norm.requires_grad_(False)
-    expected = lists.add_normed(x, asks, y, norm)
-    asks, y = (None if given is None else given.cuda() for given in (asks, y))
-    found = kernels.add_normed(x.cuda(), asks, y, norm.weight.cuda(), norm.bias.cuda(), norm.eps)
+    with plainly():
+        expected = lists.add_normed(x, asks, y, norm)
+    asks, y = (None if given is None else given.to(DEVICE) for given in (asks, y))
+    found = kernels.add_normed(x.to(DEVICE), asks, y, norm.weight.to(DEVICE), norm.bias.to(DEVICE), norm.eps)
     for a, b in zip(expected, found, strict=True):
         assert torch.allclose(a, b.cpu(), atol=1e-5)
+
+
+@pytest.mark.parametrize("apart", ["tables", "entries", "columns"])
+def test_rows_are_turned_by_what_does_not_lie_in_one_piece(apart: str) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(16, 6, generator=rng).T if apart == "columns" else torch.randn(6, 16, generator=rng)
+    phase = torch.rand(4, 5, generator=rng).T if apart == "tables" else torch.rand(5, 4, generator=rng)
+    entry = torch.randint(0, 5, (6, 2), generator=rng)[:, 0 if apart == "entries" else slice(0, 1)].reshape(6)
+    tables = phase.cos(), phase.sin()
+    expected = rotate(x.unflatten(-1, (2, -1)), tuple(t[entry][:, None] for t in tables)).flatten(-2)
+    there = x.to(DEVICE, copy=True)
+    lists.turn_rows(there, tuple(t.to(DEVICE) for t in tables), entry.to(DEVICE), 2)
+    assert torch.allclose(there.cpu(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_lists_that_do_not_lie_in_one_piece_and_none(count: int) -> None:
+    rng = torch.Generator().manual_seed(count)
+    q, kv = torch.randn(4, 48, generator=rng)[:, :16], torch.randn(32, 9, generator=rng).T
+    asks, start = torch.randint(0, 4, (count, 2), generator=rng)[:, 0], torch.arange(2 * count)[::2]
+    given = (torch.randint(0, 9, (2 * count, 2), generator=rng)[:, 0], start, torch.full((count,), 2))
+    with plainly():
+        expected = lists.attend_lists(q.contiguous(), asks, kv.contiguous(), lists.Lists(*given), 2)
+    there = lists.Lists(*(t.to(DEVICE) for t in given))
+    found = lists.attend_lists(q.to(DEVICE), asks.to(DEVICE), kv.to(DEVICE), there, 2)
+    assert found.shape == (count, 16) and torch.allclose(found.cpu(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_norms_are_as_precise_as_autocast_asks(half: bool) -> None:
+    norm = nn.LayerNorm(8, device=DEVICE).requires_grad_(False)
+    x = torch.randn(3, 8, device=DEVICE)
+    with torch.autocast(DEVICE, dtype=HALF, enabled=half):
+        for y in (None, x, x.to(HALF)):
+            assert lists.add_normed(x, None, y, norm)[1].dtype == (HALF if half else torch.float32)

@@ -171,8 +171,8 @@ def test_positions_count_in_units_of_the_world_and_commands_in_units_of_one_devi
     assert torch.allclose(act(twice, seen, positions=2 * seen.positions), 0.25 * act(policy, seen), atol=1e-12)
     assert not torch.allclose(act(policy, seen, positions=2 * seen.positions), act(policy, seen), atol=1e-6)
     expected = act(policy, seen)
-    policy.enter(2048.0)  # a world twice as wide
-    assert torch.allclose(act(policy, seen, positions=2 * seen.positions), expected, atol=1e-12)
+    given = policy.inputs(seen) | {"positions": 2 * seen.positions}
+    assert torch.allclose(policy(**given, **policy.surroundings(2048.0)), expected, atol=1e-12)  # a world twice as wide
 
 
 def test_environments_of_a_batch_do_not_mix() -> None:

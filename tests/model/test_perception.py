@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from mast_swarm.comms import Channel, DecentralPolicy
 from mast_swarm.errors import MastError
-from mast_swarm.model import COVERAGE, Policy, PolicyConfig
+from mast_swarm.model import Policy, PolicyConfig
 from mast_swarm.space import Graph, components, radius_graph
+from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
 
 SMALL = replace(COVERAGE, layers=2, heads=2, head_dim=8, message_dim=6, observation_dim=(2, 9, 8))
 

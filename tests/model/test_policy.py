@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.model import Policy, PolicyConfig
+from mast_swarm.model import COVERAGE, LPAC, Learned, Policy, PolicyConfig
 from mast_swarm.model.attention import allowed, attend
 from mast_swarm.model.config import ENCODINGS
 from mast_swarm.space import Graph
@@ -165,14 +168,15 @@ def test_a_policy_takes_of_an_observation_what_it_may_see(variant: str) -> None:
     policy = make(variant=variant)
     features, positions = team(16, 1, 4)
     graph = Graph(torch.tensor([1, 2]), torch.tensor([0, 3]), 1, 4)  # 0 hears 1, 3 hears 2
-    seen = SimpleNamespace(features=features, positions=positions, graph=graph)
-    inputs = policy.inputs(seen, goals=positions)
+    seen = SimpleNamespace(features=features, positions=positions, graph=graph, goals=positions)
+    inputs = policy.inputs(seen)
     extra = {"M": {"component"}, "L": set(), "C": {"goals"}}[variant]
     assert inputs.keys() == {"features", "positions"} | extra
     assert policy(**inputs).shape == (1, 4, policy.outputs)
     if variant == "M":
         assert inputs["component"].tolist() == [[0, 0, 2, 2]]
-        assert policy.inputs(seen, directed=True)["component"][0].int().tolist() == [
+        seen.graph = replace(graph, directed=True)
+        assert policy.inputs(seen)["component"][0].int().tolist() == [
             [1, 1, 0, 0],
             [0, 1, 0, 0],
             [0, 0, 1, 0],
@@ -261,6 +265,31 @@ def test_initial_weights_come_from_the_seed_and_leave_the_global_state_alone() -
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
     assert not torch.equal(a.mast.blocks[0].attention.qkv.weight, c.mast.blocks[0].attention.qkv.weight)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (lambda: Policy(seed=3), "df4dbc51937171ef"),
+        (lambda: Policy(COVERAGE, seed=2**63 + 5), "a0d2806f839390a3"),
+        (lambda: LPAC(seed=3), "ed82099d56480a92"),
+    ],
+)
+def test_initial_weights_are_those_they_have_always_been(made: Callable[[], Learned], expected: str) -> None:
+    digest = hashlib.sha256()
+    for name, tensor in made().state_dict().items():
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    assert digest.hexdigest()[:16] == expected
+
+
+def test_making_a_policy_leaves_the_generators_of_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[str] = []
+    for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "_lazy_call"):
+        monkeypatch.setattr(torch.cuda, name, lambda *args, name=name, **kwargs: touched.append(name))
+    Policy(PolicyConfig(layers=1, heads=1, head_dim=8)), LPAC(), Policy.load("navigation/mast-m")
+    assert not touched
+    torch.manual_seed(0)
+    assert touched  # what would be seen
 
 
 @pytest.mark.parametrize(

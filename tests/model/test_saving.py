@@ -13,9 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mast_swarm import zoo
 from mast_swarm.errors import MastError
-from mast_swarm.model import COVERAGE, LPAC, LPACConfig, Policy, PolicyConfig, learned, load, policy, zoo_names
+from mast_swarm.model import LPAC, LPACConfig, Policy, PolicyConfig, learned, load_learned, policy
 from mast_swarm.model.config import ModelConfig
+from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
+from shared import use_zoo
 
 SMALL = PolicyConfig(layers=1, heads=2, head_dim=8, message_dim=4, encoding="mlp", attention_radius=None)
 
@@ -49,7 +52,7 @@ def test_a_folder_gives_back_the_kind_of_policy_that_was_saved(
     made = policy.make(config, seed=5).train()
     made.perceive(torch.randn(4, 3, *config.observation_shape))  # statistics that training has moved
     made.eval().save(tmp_path / "p")
-    loaded = load(tmp_path / "p")
+    loaded = load_learned(tmp_path / "p")
     assert type(loaded) is type(made) and loaded.config == config and not loaded.training
     ours, theirs = made.state_dict(), loaded.state_dict()
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -70,8 +73,8 @@ def test_a_config_without_a_kind_is_a_mast_policy(tmp_path: Path) -> None:
     fields = json.loads(file.read_text())
     assert fields.pop("kind") == "mast"
     file.write_text(json.dumps(fields))
-    assert isinstance(load(tmp_path / "p"), Policy)
-    assert isinstance(load("navigation/mast-m"), Policy)
+    assert isinstance(load_learned(tmp_path / "p"), Policy)
+    assert isinstance(load_learned("navigation/mast-m"), Policy)
 
 
 def test_the_config_on_disk_is_plain_json(tmp_path: Path) -> None:
@@ -179,13 +182,13 @@ def test_a_broken_folder_says_what_is_wrong(tmp_path: Path, spoil: Callable[[Pat
 
 
 def test_zoo_names_are_the_folders_that_hold_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "ZOO", tmp_path)
+    use_zoo(monkeypatch, tmp_path)
     with pytest.raises(MastError, match="'navigation/mast-m', and the zoo of trained policies is empty"):
         Policy.load("navigation/mast-m")
     Policy(SMALL).save(tmp_path / "navigation" / "mast-m")
     Policy(SMALL).save(tmp_path / "navigation" / "mast-l")
     (tmp_path / "navigation" / "notes").mkdir()
-    assert zoo_names() == ["navigation/mast-l", "navigation/mast-m"]
+    assert list(zoo.policies()) == ["navigation/mast-l", "navigation/mast-m"]
     assert Policy.load("navigation/mast-m").config == SMALL
     with pytest.raises(MastError, match="unknown policy 'navigation/mast-n': did you mean navigation/mast-"):
         Policy.load("navigation/mast-n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from devices import GPU, few
 from mast_swarm.errors import MastError
 from mast_swarm.model import Policy, PolicyConfig, windowed
 from mast_swarm.model.attention import allowed, attend_packed
 from mast_swarm.model.encoding import make_encoding
-from mast_swarm.model.windowed import attend, choose, find_window
+from mast_swarm.model.windowed import choose, find_window
 
-CUDA = torch.cuda.is_available()
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not CUDA, reason="needs a CUDA device"))]
 RADIUS = 100.0
 
 
@@ -50,12 +50,12 @@ def labels(kind: str | None, positions: Tensor, seed: int) -> Tensor | None:
     return None
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@settings(deadline=None, max_examples=25)
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@settings(deadline=None, max_examples=few(25, 5))
 @given(
     kind=st.sampled_from(["uniform", "clustered", "one cell", "far apart"]),
     batch=st.integers(1, 3),
-    tokens=st.integers(1, 60),
+    tokens=st.integers(1, few(60, 12)),
     component=st.sampled_from([None, "labels", "matrix"]),
     turned=st.booleans(),
     rows=st.sampled_from([4096, 1]),
@@ -76,40 +76,40 @@ def test_paths_agree_in_value_and_gradient(
     mask = allowed(positions, RADIUS, label)
     expected = attend_packed(qkv, heads, rotation, mask)
     (grad,) = torch.autograd.grad(expected, qkv, weight)
+    projections: Any = SimpleNamespace(qkv=torch.nn.Identity(), heads=heads)
     for path in ("lists", "kernel"):
         with patch.object(windowed, "_CPU_ROWS", rows):  # beyond so many the CPU sorts
-            window = find_window(positions, RADIUS, label, path)
-        order = torch.arange(batch * tokens, device=device) if window.order is None else window.order
-        tables = None if rotation is None else tuple(table.flatten(0, 1)[order] for table in rotation)
-        y = attend(qkv.flatten(0, 1)[order], heads, tables, window)
-        found = torch.zeros_like(y).index_copy(0, order, y).view_as(expected)
+            window = find_window(positions, RADIUS, label, path, rotation)
+        found = window.restore(window.attend(projections, window.arrange(qkv)))
         assert torch.allclose(found, expected, atol=1e-5), path
         (ours,) = torch.autograd.grad(found, qkv, weight)
         assert torch.allclose(ours, grad, atol=1e-5), path
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("rows", [4096, 64])
-@pytest.mark.parametrize("variant", ["M", "L", "C"])
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("rows", few([4096, 64], [4096]))
+@pytest.mark.parametrize("variant", few(["M", "L", "C"], ["M"]))
 def test_a_policy_decides_alike_on_every_path(
     device: str, rows: int, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windowed, "_CPU_ROWS", rows)
-    config = PolicyConfig(variant=variant, layers=3, heads=2, head_dim=16, attention_radius=RADIUS, observation_dim=5)
+    config = PolicyConfig(
+        variant=variant, layers=few(3, 2), heads=2, head_dim=16, attention_radius=RADIUS, observation_dim=5
+    )
     policy = Policy(config, seed=1).to(device)
-    positions = scatter("uniform", 2, 150, 3).to(device)
-    features = torch.randn(2, 150, 5, generator=torch.Generator().manual_seed(0)).to(device)
+    tokens = few(150, 7)
+    positions = scatter("uniform", 2, tokens, 3).to(device)
+    features = torch.randn(2, tokens, 5, generator=torch.Generator().manual_seed(0)).to(device)
     given: dict[str, Any] = {"component": labels("labels", positions.cpu(), 1)}
     given["component"] = given["component"].to(device)
     if variant == "C":
-        given["goals"] = scatter("uniform", 2, 150, 4).to(device)
+        given["goals"] = scatter("uniform", 2, tokens, 4).to(device)
     results = {}
     for path in ("dense", "lists", "kernel"):
-        policy.path = path
         with torch.no_grad():
-            quiet = policy(features, positions, **given)
+            quiet = policy(features, positions, **given, path=path)
         policy.zero_grad()
-        learning = policy(features, positions, **given)
+        learning = policy(features, positions, **given, path=path)
         learning.square().mean().backward()
         gradients = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
         results[path] = (quiet, learning.detach(), gradients)
@@ -124,14 +124,13 @@ def test_half_precision_on_the_cpu(path: str, rows: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(windowed, "_CPU_ROWS", rows)
     config = PolicyConfig(layers=3, heads=2, head_dim=16, attention_radius=RADIUS, observation_dim=5)
     policy = Policy(config, seed=1)
-    policy.path = path
     positions = scatter("uniform", 2, 150, 3)
     features = torch.randn(2, 150, 5, generator=torch.Generator().manual_seed(0))
     for grad in (False, True):
         with torch.set_grad_enabled(grad):
-            exact = policy(features, positions)
+            exact = policy(features, positions, path=path)
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                found = policy(features, positions)
+                found = policy(features, positions, path=path)
         assert found.dtype == torch.float32 and not torch.equal(found, exact)
         assert torch.linalg.vector_norm(found - exact) < 0.03 * torch.linalg.vector_norm(exact)
     found.square().mean().backward()
@@ -167,8 +166,8 @@ def test_what_cannot_be_is_refused() -> None:
 CAPPED = """
 import resource, torch
 from mast_swarm.model import Policy, PolicyConfig, windowed
-from mast_swarm.world.config import NavigationConfig
-from mast_swarm.world.navigation import Navigation
+from mast_swarm.tasks.navigation.config import NavigationConfig
+from mast_swarm.tasks.navigation.world import Navigation
 from mast_swarm.evaluate.actors import make_actor
 torch.set_num_threads(1)
 policy = Policy(PolicyConfig(layers=1, heads=1, head_dim=8))

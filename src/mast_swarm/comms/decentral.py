@@ -1,6 +1,6 @@
 """Decentralised execution, simulated: every robot runs the policy on what has reached it.
 
-Taken literally this is one full pass a robot. The same commands come from far less work:
+Taken literally this is one full pass per robot. The same commands come from far less work:
 
 1. what a message becomes in the first layer (lift, encoding, norm, query, key, value) depends on its origin
    and stamp alone, and is computed once for all the robots that hold it;
@@ -13,21 +13,23 @@ Rows of all robots and environments lie in one matrix, so that the linear layers
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from mast_swarm import chance
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
-from mast_swarm.comms.views import Nodes, Views, attend, chunks, kernels, look, nodes
-from mast_swarm.errors import MastError
-from mast_swarm.model import learned
-from mast_swarm.model.lists import add_normed
+from mast_swarm.comms.views import attend, chunks, kernels, look, nodes
+from mast_swarm.errors import MastError, MastWarning
+from mast_swarm.kernels import on_gpu
+from mast_swarm.model.lists import projected
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
-from mast_swarm.model.windowed import project
+from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.space import Graph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
@@ -35,17 +37,10 @@ ROWS = {"cpu": 20_000, "cuda": 2_000_000}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 
-class Observed(learned.Observed, Protocol):
-    """What the robots of B environments sense at one control instant; a world's observation has these."""
-
-    @property
-    def landmark(self) -> Tensor: ...  # [B, N, 2] metres, relative: the nearest thing of interest
-
-
 class DecentralPolicy:
     """A policy run by every robot alone, over a channel, at control instants `dt` seconds apart.
 
-    `start`, then `act` once a control instant. `state` is what the robots hold at the last of them.
+    `start`, then `act` once per control instant. `state` is what the robots hold at the last of them.
     """
 
     def __init__(self, policy: Policy, channel: Channel, dt: float) -> None:
@@ -59,21 +54,31 @@ class DecentralPolicy:
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
 
     def start(self, seeds: Sequence[int]) -> None:
-        """Forget everything: instant 0 of one environment a seed."""
+        """Forget everything: instant 0 of one environment per seed."""
         self.seeds, self.state, self._graph, self._seeds = seeds, None, None, None
 
-    @torch.no_grad()
-    def act(self, observation: Observed) -> Tensor:
+    def act(self, observation: Observed, mark: Mark = unmarked) -> Tensor:
         """Commands [B, N, 2] in units of u_max at the next control instant; 0 for robots that have failed.
 
-        The messages due by now have moved over the graph of the last observation.
+        mark: is told when each part of it ends.
         """
+        self.listen(observation, mark)
+        command = self.decide(observation)
+        mark("decide")
+        return command
+
+    @torch.no_grad()
+    def listen(self, observation: Observed, mark: Mark = unmarked) -> None:
+        """Robots sense, and hear what has reached them. The messages due by now have moved over the graph of the last
+        observation."""
         message = self.policy.perceive(observation.features)
+        mark("perceive")
         self.policy.check(message, observation.positions)
         batch, robots, width = message.shape
         if self.state is None or self._graph is None:
             if batch != len(self.seeds):
                 raise MastError(f"{batch} environments are observed but {len(self.seeds)} were started: call start")
+            self._warn(observation.graph)
             state = self.relay.start(self.seeds, robots, width, like=message)
         elif self.state.alive.shape != (batch, robots):
             raise MastError(f"{[batch, robots]} environments and robots, but the run began with others: call start")
@@ -81,12 +86,31 @@ class DecentralPolicy:
             state = self.relay.exchange(self.state, self._graph)
         self._graph = observation.graph
         self.state = self.relay.sample(state, message, observation.positions, observation.graph)
+        mark("relay")
+
+    @torch.no_grad()
+    def decide(self, observation: Observed) -> Tensor:
+        """Commands [B, N, 2] from what robots hold."""
+        assert self.state is not None  # they have listened
         prediction = decide(self.policy, self.state)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
-            self._seeds = torch.tensor(self.seeds, dtype=torch.int64, device=message.device)
+            self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
         command = self.policy.command(prediction, observation.landmark, self._seeds, time)
         return command * self.state.alive[..., None]
+
+    def _warn(self, graph: Graph) -> None:
+        """Say what a run that begins on this graph does, where that is not what one would think."""
+        config = self.policy.config
+        masked = config.component_mask and config.layers > 1
+        if masked and self.relay.instant and graph.directed:
+            warnings.warn(
+                "links are directed and there is no delay: commands differ from central execution, because each robot "
+                "lets all whose news reaches it attend to each other, and the central mask only those that hear each "
+                "other; for equal commands use links both ways or a policy of one layer",
+                MastWarning,
+                stacklevel=4,  # who called `act`, which torch wraps
+            )
 
 
 @torch.no_grad()
@@ -94,41 +118,61 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
     """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others."""
     (batch, robots), device = state.alive.shape, state.table.device
     radius, layers = policy.config.attention_radius, policy.config.layers
+    local = _local(state, policy.dtype)
     # A chain of L windows ends nearer than L radii; the margin is for rounding.
-    stored, entry, own = _entries(state, None if radius is None else 1.001 * layers * radius)
+    stored, entry, own = _entries(state, local, None if radius is None else 1.001 * layers * radius)
     prediction = torch.zeros(batch * robots, policy.outputs, dtype=policy.dtype, device=device)
     if len(stored) == 0:
         return prediction.unflatten(0, (batch, robots))
-    positions = state.positions.flatten(0, 2)[stored]  # [U, 2]
+    positions, local = state.positions.flatten(0, 2)[stored], local[stored]  # [U, 2] each
     x = policy.lift(state.messages.flatten(0, 2)[stored]).to(policy.dtype)  # [U, d]; under autocast too
     x = policy.encoding.embed(x, positions)
     rotation = policy.encoding.rotation(positions)  # phases are taken in fp64: no origin need be near
-    first, *others = cast(list[Block], list(policy.mast.blocks))
-    x, h = add_normed(x, None, None, first.norm1)
-    q, kv = project(first, h, len(x), rotation, torch.arange(len(x), device=device))
-    norms = [*(block.norm1 for block in others), policy.mast.norm]  # each follows on a block
+    blocks = cast(list[Block], list(policy.mast.blocks))
+    every = torch.arange(len(x), device=device)
+    x, h = blocks[0].before_attention(x, None)
+    first = projected(blocks[0].attention, h, len(x), rotation, every)
     for part in chunks(batch, robots, entry.shape[1], ROWS[device.type], PAIRS[device.type]):
-        views = look(entry[part], own[part], positions, radius, layers)
+        views = look(entry[part], own[part], local, radius, layers)
         if views.rows[1] == 0:
             continue  # nobody is alive here
-        work = nodes(views, None, len(x) * len(views.entry) // len(own))
-        (y, h), of = _combine(first, x, q, kv, views, work, norms[0]), work.itself
-        for block, norm in zip(others, norms[1:], strict=True):
-            work = nodes(views, work)
-            y, h = _combine(block, y, *project(block, h, work.asked, rotation, of), views, work, norm)
+        # The embeddings of the nodes below are y + added; `of` is the message that each of them stands for.
+        y, added, work, of = x, None, None, every
+        for block in blocks:
+            work = nodes(views, work, len(x) * len(views.entry) // len(own))
+            if work.layer == 1:
+                q, kv = first
+            else:
+                y, h = block.before_attention(y, added)
+                q, kv = projected(block.attention, h, work.asked, rotation, of)
+            y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
             of = of[work.itself]
+        assert work is not None  # there is at least one block
         alone = views.place[: views.rows[layers]]  # the rows of the robots themselves
-        prediction[part.start + alone // entry.shape[1]] = policy.act(h)[work.number.flatten()[alone]]
+        found = policy.act(policy.mast.final(y, added))  # of the nodes of the last layer
+        prediction[part.start + alone // entry.shape[1]] = found[work.number.flatten()[alone]]
     return prediction.unflatten(0, (batch, robots))
 
 
-def _entries(state: RelayState, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def _local(state: RelayState, dtype: torch.dtype) -> Tensor:
+    """The positions of the store relative to the middle of each environment's living robots, [B K N, 2] metres.
+
+    So distances may be taken in fp32 wherever in the world the team is: at UTM coordinates fp32 tells half a metre.
+    """
+    alive = state.alive[..., None]
+    middle = state.places.where(alive, 0).sum(1) / alive.sum(1).clamp_min(1)  # [B, 2]
+    return (state.positions - middle[:, None, None]).to(dtype).flatten(0, 2)
+
+
+def _entries(state: RelayState, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """The U distinct messages that living robots hold of places nearer than `reach` metres: their places in the store
     [U]; every robot's view of them, moved to the left [B N, C], as numbers in 0..U-1; and its own one [B N]. -1: none.
+
+    positions: [B K N, 2] metres, those of the store.
     """
     batch, slots, robots, _ = state.messages.shape
-    size, newest, positions = batch * slots * robots, state.newest, state.positions.flatten(0, 2)
-    if kernels is not None and newest.is_cuda and positions.dtype == torch.float32 and robots <= kernels.MOST_ROBOTS:
+    size, newest = batch * slots * robots, state.newest
+    if kernels is not None and on_gpu(newest) and positions.dtype == torch.float32 and robots <= kernels.MOST_ROBOTS:
         packed, own, count, used = kernels.hold(newest, state.alive, positions, slots, SLOT_BITS, reach)
     else:
         near = (newest >= 0) & state.alive[:, :, None]
@@ -151,13 +195,3 @@ def _entries(state: RelayState, reach: float | None) -> tuple[Tensor, Tensor, Te
     widest = count.max()
     stored = used[:-1].nonzero()[:, 0]
     return stored, number[packed[:, : int(widest)]], number[own]
-
-
-def _combine(
-    block: Block, x: Tensor, q: Tensor, kv: Tensor, views: Views, work: Nodes, norm: nn.LayerNorm
-) -> tuple[Tensor, Tensor]:
-    """The block's output [n', d] for the nodes of `work`, from the x [n, d] below and its queries, keys and
-    values; and the same after the norm that follows."""
-    y = attend(q, kv, views, work, block.attention.heads)
-    x, h = add_normed(x, work.itself, block.attention.out(y), block.norm2)
-    return add_normed(x, None, block.mlp(h), norm)

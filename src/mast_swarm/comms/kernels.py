@@ -22,17 +22,16 @@ from mast_swarm.space._gpu import apart
 
 @triton.jit(do_not_specialize=["slots", "step"])
 def _sample(
-    table, alive, message, position, sampled, messages, positions, robots, layers, slots, width, step, slot_bits,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+    table, alive, message, position, sampled, messages, positions, robots, slots, width, step, slot_bits,
+    COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """One robot: what it says goes to its first slot that nobody refers to, and its rows to the new table."""
+    """One robot: what it says goes to its first slot that nobody refers to, and its row to the new table."""
     origin = tl.program_id(0).to(tl.int64)
     environment, robot = origin // robots, origin % robots
-    rows = layers * robots
-    own = tl.where(tl.load(alive + origin) > 0, rows - robots + robot, -1)  # the row that gets its new entry; -1: none
-    table, sampled = table + environment * rows * robots, sampled + environment * rows * robots
-    row = tl.arange(0, ROWS)
-    entry = tl.load(table + row * robots + robot, mask=(row < rows) & (row != own), other=-1)
+    own = tl.where(tl.load(alive + origin) > 0, robot, -1)  # the column of its row that is new; -1: none
+    table, sampled = table + environment * robots * robots, sampled + environment * robots * robots
+    row = tl.arange(0, COLUMNS)
+    entry = tl.load(table + row * robots + robot, mask=(row < robots) & (row != own), other=-1)
     held = tl.where(entry >= 0, entry & ((1 << slot_bits) - 1), -1).to(tl.int32)
     slot = 0
     while tl.max((held == slot).to(tl.int32), 0) > 0:
@@ -43,11 +42,9 @@ def _sample(
     tl.store(messages + place * width + part, said, mask=part < width)
     tl.store(positions + 2 * place + axis, tl.load(position + 2 * origin + axis))
     column = tl.arange(0, COLUMNS)
-    for layer in range(layers):
-        to = layer * robots + robot
-        known = tl.load(table + to * robots + column, mask=column < robots)
-        known = tl.where((column == robot) & (to == own), slot + (step.to(tl.int64) << slot_bits), known)
-        tl.store(sampled + to * robots + column, known, mask=column < robots)
+    known = tl.load(table + robot * robots + column, mask=column < robots)
+    known = tl.where(column == own, slot + (step.to(tl.int64) << slot_bits), known)
+    tl.store(sampled + robot * robots + column, known, mask=column < robots)
 
 
 @triton.jit
@@ -225,19 +222,18 @@ _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
 
 def sample(state: Any, message: Tensor, positions: Tensor, slot_bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The table and the stores of `Relay.sample`, where free slots are left for sure: new tensors."""
-    batch, layers, robots, _ = state.table.shape
+    """The table of one layer and the stores of `Relay.sample`, where free slots are left for sure: new tensors."""
+    batch, _, robots, _ = state.table.shape
     table = state.table.contiguous()
     sampled = torch.empty_like(table)
     messages = state.messages.clone(memory_format=torch.contiguous_format)
     where = state.positions.clone(memory_format=torch.contiguous_format)
-    rows = triton.next_power_of_2(layers * robots)
+    columns = triton.next_power_of_2(robots)
     _sample[(batch * robots,)](
         table, state.alive.contiguous().view(torch.uint8), message.to(messages.dtype).contiguous(),
         positions.to(where.dtype).contiguous(), sampled, messages, where,
-        robots, layers, messages.shape[1], messages.shape[3], state.step, slot_bits,
-        ROWS=rows, COLUMNS=triton.next_power_of_2(robots), WIDTH=triton.next_power_of_2(messages.shape[3]),
-        num_warps=_warps(rows),
+        robots, messages.shape[1], messages.shape[3], state.step, slot_bits,
+        COLUMNS=columns, WIDTH=triton.next_power_of_2(messages.shape[3]), num_warps=_warps(columns),
     )  # fmt: skip
     return sampled, messages, where
 
@@ -293,12 +289,13 @@ class Sight:
         self.entry = torch.empty(entry.shape, dtype=torch.int64, device=entry.device)
         self.level = torch.empty(entry.shape, dtype=torch.int32, device=entry.device)
         _levels[(len(entry),)](
-            entry.contiguous(), own, self.positions, self.entry, self.level, entry.shape[1], self.squared,
+            entry.contiguous(), own.contiguous(), self.positions, self.entry, self.level, entry.shape[1], self.squared,
             LAYERS=layers, WINDOWED=self.windowed, COLUMNS=self.columns, num_warps=4, **_EXACT,
         )  # fmt: skip
 
     def windows(self, view: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """As there: [E] int32 and [R] int64."""
+        view, column = view.contiguous(), column.contiguous()
         count = torch.empty_like(view)
         given = (self.entry, self.positions, view, column)
         shape = {"WINDOWED": self.windowed, "COLUMNS": self.columns, "num_warps": 1, **_EXACT}

@@ -10,7 +10,6 @@ Rows are numbered by (level, view, entry). The rows of a layer are then the firs
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +19,11 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
+from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.lists import Lists, attend_lists
 
 kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.comms import kernels
 
 
@@ -117,7 +117,7 @@ class Sight:
 
 def _sight(entry: Tensor, positions: Tensor) -> Any:
     """The class that finds the windows of these views: kernels where there are some that take them."""
-    fast = kernels is not None and entry.is_cuda and positions.dtype == torch.float32
+    fast = kernels is not None and on_gpu(entry) and positions.dtype == torch.float32
     return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 
 

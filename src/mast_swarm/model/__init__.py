@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mast_swarm.model.config import COVERAGE, LPACConfig, PolicyConfig
+from mast_swarm.model.config import LPACConfig, PolicyConfig
 
 if TYPE_CHECKING:
-    from mast_swarm.model.policy import LPAC, Learned, Policy, load, make, zoo_names
+    from mast_swarm.model.policy import LPAC, Learned, Policy, load_learned, make
 
-__all__ = ["COVERAGE", "LPAC", "LPACConfig", "Learned", "Policy", "PolicyConfig", "load", "make", "zoo_names"]
+__all__ = ["LPAC", "LPACConfig", "Learned", "Policy", "PolicyConfig", "load_learned", "make"]
 
 
 def __getattr__(name: str) -> Any:

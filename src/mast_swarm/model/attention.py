@@ -1,21 +1,108 @@
-"""Masked multi-head attention: who may attend to whom, and the attention itself."""
+"""Attention: its projections, the interface of every way to compute it, and the ways that look at all pairs."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from mast_swarm.kernels import USABLE, on_gpu
+from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
 
 fused: Any = None  # the module of GPU kernels, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.model import fused
+
+
+class Attention(nn.Module):
+    """The projections of multi-head self-attention, eq. (mhsa): queries, keys and values, and of the answer `out`."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width)  # queries, keys, values; each head by head
+        self.out = nn.Linear(config.width, config.width)
+
+    def split(self, h: Tensor, asked: int) -> tuple[Tensor, Tensor]:
+        """Queries [asked, d] of the first rows of h [n, d], keys and values [n, 2 d] of all; each in its own memory."""
+        d = h.shape[1]
+        # In the precision of h before they are cut: autocast would convert each piece anew.
+        weight, bias = self.qkv.weight.to(h.dtype), self.qkv.bias.to(h.dtype)
+        return F.linear(h[:asked], weight[:d], bias[:d]), F.linear(h, weight[d:], bias[d:])
+
+
+class Pattern:
+    """Who attends to whom among T tokens of each of B environments, and how the answers are computed.
+
+    A pattern is prepared once (`windowed.prepare`) from positions and components, and serves all layers. It holds the
+    rotation of queries and keys too. It may take the tokens in an order of its own; the shapes are the same for all.
+    """
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """Tokens x [B, T, d] in the pattern's order."""
+        return x
+
+    @abstractmethod
+    def attend(self, attention: Attention, h: Tensor) -> Tensor:
+        """What each token gathers from those that it attends to, before the output projection.
+
+        h [B, T, d] -> [B, T, d], both in the pattern's order.
+        """
+
+    def restore(self, y: Tensor) -> Tensor:
+        """Tokens y [B, T, d] in the order in which `arrange` was given them."""
+        return y
+
+    def run(self, blocks: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the blocks make of tokens x [B, T, d] in the pattern's order: two terms whose sum is the result."""
+        added: Tensor | None = None
+        for block in blocks:
+            x, added = block(x, added, self)
+        return x, added
+
+
+@dataclass(frozen=True)
+class Dense(Pattern):
+    """All pairs, with a mask [B, T, T] bool of those that are allowed; None: everyone attends to everyone."""
+
+    mask: Tensor | None
+    rotation: Rotation | None  # tables [B, T, d_a/2]
+
+    def attend(self, attention: Attention, h: Tensor) -> Tensor:
+        return attend_packed(attention.qkv(h), attention.heads, self.rotation, self.mask)
+
+
+@dataclass(frozen=True)
+class Fused(Pattern):
+    """All pairs, by the GPU kernel that rotates, masks and attends in one pass."""
+
+    positions: Tensor  # [B, T, 2] metres
+    radius: float  # metres; inf: no window
+    component: Tensor | None  # labels [B, T]
+    rotation: Rotation
+
+    def attend(self, attention: Attention, h: Tensor) -> Tensor:
+        given = (*self.rotation, self.positions, self.component, self.radius, attention.heads)
+        return fused.turned_attention(attention.qkv(h), *given)[0]
+
+
+def all_pairs(
+    positions: Tensor, radius: float | None, component: Tensor | None, rotation: Rotation | None, head_dim: int
+) -> Pattern:
+    """The pattern over all pairs: `Fused` where its kernel runs (a GPU with Triton, autocast to half precision, RoPE,
+    heads of 32, 64 or 128, and components as labels), `Dense` elsewhere. The arguments are those of `allowed`."""
+    half = on_gpu(positions) and torch.is_autocast_enabled(positions.device.type)
+    matrix = component is not None and component.dtype == torch.bool
+    if half and rotation is not None and not matrix and fused is not None and head_dim in (32, 64, 128):
+        return Fused(positions.float(), math.inf if radius is None else radius, component, rotation)
+    return Dense(allowed(positions, radius, component), rotation)
 
 
 def allowed(positions: Tensor, radius: float | None, component: Tensor | None) -> Tensor | None:
@@ -39,36 +126,12 @@ def allowed(positions: Tensor, radius: float | None, component: Tensor | None) -
     return mask | torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
 
 
-@dataclass(frozen=True)
-class Near:
-    """Who may attend to whom, as what decides it, for the kernel that finds out itself."""
-
-    positions: Tensor  # [B, N, 2] metres
-    radius: float | None
-    component: Tensor | None  # labels [B, N]
-
-
-def may_attend(
-    positions: Tensor, radius: float | None, component: Tensor | None, head_dim: int, turned: bool
-) -> Tensor | Near | None:
-    """As `allowed`, or what the fused kernel takes in its place: a GPU with Triton, autocast to half precision, RoPE,
-    heads of 32, 64 or 128, and a component in labels."""
-    half = positions.is_cuda and torch.is_autocast_enabled("cuda")
-    matrix = component is not None and component.dtype == torch.bool
-    if half and turned and not matrix and fused is not None and head_dim in (32, 64, 128):
-        return Near(positions.float(), radius, component)
-    return allowed(positions, radius, component)
-
-
-def attend_packed(qkv: Tensor, heads: int, rotation: Rotation | None, mask: Tensor | Near | None) -> Tensor:
+def attend_packed(qkv: Tensor, heads: int, rotation: Rotation | None, mask: Tensor | None) -> Tensor:
     """Self-attention of all heads from what one projection gives, queries and keys turned by RoPE.
 
     qkv [B, N, 3 d]: queries, keys, values, each head by head; rotation: tables [B, N, d_a/2]; mask as from
-    `may_attend` -> [B, N, d].
+    `allowed` -> [B, N, d].
     """
-    if isinstance(mask, Near):
-        radius = math.inf if mask.radius is None else mask.radius
-        return fused.turned_attention(qkv, *cast(Rotation, rotation), mask.positions, mask.component, radius, heads)[0]
     q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, d_a] each
     if rotation is not None:  # after the head split: every head has both axes
         tables = rotation[0][:, None], rotation[1][:, None]  # [B, 1, N, d_a/2], the same for all heads

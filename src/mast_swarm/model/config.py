@@ -93,7 +93,7 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyConfig(ModelConfig):
-    """A MAST policy. The defaults are the paper's navigation policy (2.38 million parameters).
+    """A MAST policy. The defaults are the paper's for observations of 14 numbers (2.38 million parameters).
 
     Symbols of the paper: L layers, H heads, d_a head_dim, d = H d_a, R_att attention_radius, lambda
     wavelength.
@@ -105,8 +105,8 @@ class PolicyConfig(ModelConfig):
 
     kind: ClassVar[str] = "mast"
 
-    task: str = "navigation"
-    """What the policy was made for; names the world it runs in."""
+    task: str = ""
+    """What the policy was made for; names the world it runs in. Empty: nothing yet."""
     variant: str = "M"
     """M: window and component mask. L: window only. C: every goal is a token too, central only."""
     layers: int = 4
@@ -169,12 +169,12 @@ class PolicyConfig(ModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class LPACConfig(ModelConfig):
-    """LPAC-K3, the graph baseline for coverage (1.8 million parameters)."""
+    """LPAC-K3, the graph baseline (1.8 million parameters)."""
 
     kind: ClassVar[str] = "lpac"
 
-    task: str = "coverage"
-    """What the policy was made for; names the world it runs in."""
+    task: str = ""
+    """What the policy was made for; names the world it runs in. Empty: nothing yet."""
     layers: int = 5
     """Graph layers."""
     hops: int = 3
@@ -207,20 +207,5 @@ class LPACConfig(ModelConfig):
         return self.layers * self.hops
 
 
-COVERAGE = PolicyConfig(
-    task="coverage",
-    layers=8,
-    heads=8,
-    head_dim=32,
-    message_dim=32,
-    attention_radius=256.0,
-    wavelength=1024.0,
-    observation_dim=(4, 32, 32),
-    perception="cnn",
-)
-"""The paper's MAST-M for coverage: messages of 32 floats, lifted to d = 256 at the receiver."""
-
-POLICIES: dict[tuple[str, str], PolicyConfig | LPACConfig] = {
-    (config.task, config.kind): config for config in (PolicyConfig(), COVERAGE, LPACConfig())
-}
-"""What there is to learn, by task and kind, with the paper's sizes."""
+MODELS: dict[str, type[ModelConfig]] = {model.kind: model for model in (PolicyConfig, LPACConfig)}
+"""The kinds of learned policies."""

@@ -106,7 +106,7 @@ class Absolute(Encoding):
         return x + torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # [..., d/2, 2] -> [..., d]
 
 
-class Learned(Encoding):
+class MLPEncoding(Encoding):
     """MLP-PE, eq. (embedding_mlp): an MLP of the position, in units of lambda, is added."""
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -122,7 +122,7 @@ class Learned(Encoding):
             return x + self.mlp((positions / self.scale).to(x.dtype))
 
 
-_KINDS = {"rope": Rotary, "ape": Absolute, "mlp": Learned, "none": Encoding}
+_KINDS = {"rope": Rotary, "ape": Absolute, "mlp": MLPEncoding, "none": Encoding}
 
 
 def make_encoding(config: PolicyConfig) -> Encoding:

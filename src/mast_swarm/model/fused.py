@@ -84,9 +84,10 @@ def _load_places(place, label, tokens_at, tokens, LABELLED: tl.constexpr):
         tl.load(place + 2 * tokens_at, mask=there, other=0.0),
         tl.load(place + 2 * tokens_at + 1, mask=there, other=0.0),
     )
+    name = tl.zeros_like(tokens_at).to(tl.int64)
     if LABELLED:
-        return x, y, tl.load(label + tokens_at, mask=there, other=0).to(tl.int32)
-    return x, y, tl.zeros_like(tokens_at)
+        name = tl.load(label + tokens_at, mask=there, other=0).to(tl.int64)  # whole: low bits alone may be another's
+    return x, y, name
 
 
 @triton.jit
@@ -102,7 +103,8 @@ def _scores(
     x, y, own = _load_places(place, label, rows, tokens, LABELLED)
     x2, y2, other = _load_places(place, label, columns, tokens, LABELLED)
     dx, dy = x[:, None] - x2[None, :], y[:, None] - y2[None, :]
-    allowed = (dx * dx + dy * dy < squared) & (own[:, None] == other[None, :])
+    near = (dx * dx + dy * dy < squared) | (squared == float("inf"))  # no window: wherever they are, or are not
+    allowed = near & (own[:, None] == other[None, :])
     allowed = (allowed | (rows[:, None] == columns[None, :])) & (columns[None, :] < tokens)
     return tl.where(allowed, s * (scale * _LOG2E), float("-inf"))
 

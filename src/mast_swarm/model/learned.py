@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from safetensors import SafetensorError
@@ -16,30 +17,18 @@ from torch import Tensor, nn
 
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import ModelConfig
-from mast_swarm.space import Graph
+from mast_swarm.observation import Observed
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 
 
-class Observed(Protocol):
-    """What the robots of B environments sense at one control instant; a world's observation has these."""
-
-    @property
-    def features(self) -> Tensor: ...  # [B, N, ...]
-
-    @property
-    def positions(self) -> Tensor: ...  # [B, N, 2] metres
-
-    @property
-    def graph(self) -> Graph: ...  # who hears whom
-
-
 class Learned(nn.Module):
     """A learned policy: observations in, velocity commands out, for all robots of all environments at once.
 
-    `policy(**policy.inputs(observation))` predicts; `policy.command` makes commands of the prediction. Commands are in
-    units of u_max; the world scales one longer than 1 back to length 1.
+    `policy(**policy.inputs(observation), **policy.surroundings(side))` predicts; `policy.command` makes commands of the
+    prediction. Commands are in units of u_max; the world scales one longer than 1 back to length 1. A policy keeps
+    nothing between calls: actors in different worlds may share one.
 
     A policy is in evaluation mode from the start, and whoever trains it switches to training mode for an update's
     forward pass alone. Batch norm in a perception takes its statistics over robots while it trains, which would leak
@@ -52,13 +41,8 @@ class Learned(nn.Module):
     head: nn.Sequential
 
     @abstractmethod
-    def inputs(
-        self, observation: Observed, *, directed: bool = False, goals: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """What `forward` takes, by name, each [B, N, ...]; goals [B, G, 2] metres, for those that may see them.
-
-        `directed`: information flows along links one way only.
-        """
+    def inputs(self, observation: Observed) -> dict[str, Tensor]:
+        """What `forward` takes of an observation, by name, each [B, N, ...] or [B, G, ...]."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -71,11 +55,12 @@ class Learned(nn.Module):
         return self.config.outputs
 
     def perceive(self, features: Tensor) -> Tensor:
-        """The message of every robot: features [B, N, ...] -> [B, N, d_msg]."""
-        return self.perception(features).to(self.dtype)
+        """The message of every robot: features [B, N, ...] of any precision -> [B, N, d_msg]."""
+        return self.perception(features.to(self.dtype)).to(self.dtype)
 
-    def enter(self, side: float) -> None:
-        """Told how wide the world is, in metres, before it decides in it; most policies need not know."""
+    def surroundings(self, side: float) -> dict[str, float]:
+        """What `forward` takes of a world `side` metres wide, by name; most policies need not know."""
+        return {}
 
     def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
         """Commands [B, N, 2] in units of u_max from predictions [B, N, 2 or 3].
@@ -118,6 +103,14 @@ class Learned(nn.Module):
                     path.rmdir()
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise MastError(f"cannot save a policy to '{folder}': {reason}") from None
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random numbers on the CPU come from `seed`; the CPU's random state is put back after, and no other is touched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every GPU too
+        yield
 
 
 def check_positions(positions: Tensor) -> None:

@@ -168,14 +168,16 @@ def _add_normed(
 
 
 def takes(rows: Tensor, heads: int) -> bool:
-    """Whether the kernels take rows [n, d]: heads and their widths powers of two, and no more precise than fp32."""
+    """Whether the kernels take rows [n, d], each in one piece: heads and their widths powers of two, and no more
+    precise than fp32."""
     width = rows.shape[1] // heads
-    return heads & (heads - 1) == 0 and width & (width - 1) == 0 and rows.dtype != torch.float64
+    powers = heads & (heads - 1) == 0 and width & (width - 1) == 0
+    return powers and rows.dtype != torch.float64 and rows.stride(1) == 1
 
 
 def turn_rows(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, heads: int) -> None:
     """As `lists.turn_rows`: x [n, d] whose rows may lie apart, cos and sin [U, d_a/2], entry [n]."""
-    rows = 8
+    rows, (cos, sin, entry) = 8, (t.contiguous() for t in (cos, sin, entry))
     _turn[(triton.cdiv(len(x), rows),)](
         x, cos, sin, entry, len(x), x.stride(0), HEADS=heads, E=cos.shape[1], ROWS=rows
     )  # fmt: skip
@@ -195,11 +197,14 @@ def attend_lists(
     """As `lists.attend_lists`: q [m, d], asks [n], kv [k, 2 d] (rows may lie apart), list r is
     rows[start[r] : start[r] + count[r]] -> [n, d], and the log2 of each softmax's denominator [n, H]."""
     d = kv.shape[1] // 2
+    asks, rows, start, count = (t.contiguous() for t in (asks, rows, start, count))
+    kv = kv if kv.stride(1) == 1 else kv.contiguous()
     answer = torch.empty((len(asks), d), dtype=q.dtype, device=q.device)
     logsum = torch.empty((len(asks), heads), dtype=torch.float32, device=q.device)
     width = d // heads
     _attend[(len(asks),)](
-        q, asks, kv, rows, start, count, rows if table is None else table.contiguous(), rows if view is None else view,
+        q, asks, kv, rows, start, count,
+        rows if table is None else table.contiguous(), rows if view is None else view.contiguous(),
         answer, logsum, q.stride(0), kv.stride(0), 0 if table is None else table.shape[1], width**-0.5,
         THROUGH=table is not None, HEADS=heads, D=width, BLOCK=_BLOCK if table is None else _TABLE_BLOCK, num_warps=1,
     )  # fmt: skip
@@ -242,11 +247,12 @@ def neighbours(
 def add_normed(
     x: Tensor, asks: Tensor | None, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """As `lists.add_normed`: x [m, d] fp32 -> [n, d] fp32, and its norm in the precision of y [n, d], or without y in
-    that of autocast."""
+    """As `lists.add_normed`: x [m, d] fp32 -> [n, d] fp32, and its norm in the precision of autocast."""
+    asks = None if asks is None else asks.contiguous()
     count, width = len(x) if asks is None else len(asks), x.shape[1]
-    half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-    normed = torch.empty((count, width), dtype=half if y is None else y.dtype, device=x.device)
+    kind = x.device.type
+    half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    normed = torch.empty((count, width), dtype=half, device=x.device)
     total = x if asks is None and y is None else torch.empty_like(normed, dtype=torch.float32)
     rows = 4
     _add_normed[(triton.cdiv(count, rows),)](

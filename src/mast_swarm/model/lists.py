@@ -7,7 +7,6 @@ they are gathered and padded. `model.windowed` makes such lists of a whole team,
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,11 +19,12 @@ import torch
 from numba import njit, prange
 from torch import Tensor, nn
 
-from mast_swarm.model.attention import attend
+from mast_swarm.kernels import USABLE, on_gpu
+from mast_swarm.model.attention import Attention, attend
 from mast_swarm.model.encoding import Rotation, rotate
 
 kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.model import list_kernels as kernels
 
 _MOST_THREADS = numba.get_num_threads()
@@ -57,7 +57,9 @@ def attend_lists(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: int) 
 
     q [m, d]; asks [n] int64; kv [k, 2 d], keys then values, each head by head -> [n, d].
     """
-    if q.device.type == "cpu":
+    if not len(asks):  # nobody asks where all robots have failed
+        return q.new_empty(0, q.shape[1])
+    if q.device.type == "cpu" and not on_gpu(q):
         return attend_in_place(q, asks, kv, lists.plain(), heads)[0]
     if kernels is not None and kernels.takes(q, heads):
         through = (lists.table, lists.view)
@@ -107,14 +109,15 @@ def attend_backward(qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists:
 
 def loopable(x: Tensor) -> Tensor:
     """x in a type that the CPU's compiled loops take: they know no half precision, which products may have given."""
-    return x.float() if x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16) else x
+    loops = x.device.type == "cpu" and not on_gpu(x)
+    return x.float() if loops and x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
     """Turn rows x [n, H d_a] in place, each head of row r by the phases of rotation[entry[r]] ([U,
     d_a/2])."""
     cos, sin = rotation
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and not on_gpu(x):
         with _torch_threads():
             _turn_kernel(x.numpy(), cos.numpy(), sin.numpy(), entry.numpy(), heads)
     elif kernels is not None and kernels.takes(x, heads):
@@ -124,17 +127,35 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
         x.copy_(rotate(x.unflatten(-1, (heads, -1)), table).flatten(-2))
 
 
-def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """x[asks] + y and its layer norm, [n, d] each: x [m, d], asks [n] (None: all of x), y [n, d] (None: nothing).
+def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """x[asks] + y and its norm, by one kernel on a GPU without gradients.
 
-    Under autocast the norm is given in half precision, which is what the next product takes.
+    x [..., d] with asks None (all of x), or x [m, d] with asks [n]; y (None: nothing) and the results are [..., d] or
+    [n, d]. Under autocast the kernel gives the norm in half precision, which is what the next product takes.
     """
-    if kernels is not None and x.is_cuda and x.dtype == torch.float32:
-        return kernels.add_normed(x, asks, y, norm.weight, norm.bias, norm.eps)
+    plain = torch.compiler.is_compiling() or torch.is_grad_enabled() or type(norm) is not nn.LayerNorm
+    if kernels is not None and not plain and on_gpu(x) and x.dtype == torch.float32:
+        rows, more = x.flatten(0, -2), None if y is None else y.flatten(0, -2)
+        total, normed = kernels.add_normed(rows, asks, more, norm.weight, norm.bias, norm.eps)
+        shape = x.shape if asks is None else total.shape
+        return total.view(shape), normed.view(shape)
     total = x if asks is None else x[asks]
     total = total if y is None else total + y
-    kind, normed = x.device.type, norm(total)
-    return total, normed.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else normed
+    return total, norm(total)
+
+
+def projected(
+    attention: Attention, h: Tensor, asked: int, rotation: Rotation | None, entry: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Queries [asked, d] of the first rows of h [n, d], keys and values [n, 2 d] of all, without gradients.
+
+    Queries and keys of row r are turned by the phases of rotation[entry[r]] ([U, d_a/2]).
+    """
+    q, kv = (loopable(part) for part in attention.split(h, asked))
+    if rotation is not None:
+        turn_rows(q, rotation, entry[:asked], attention.heads)
+        turn_rows(kv[:, : h.shape[1]], rotation, entry, attention.heads)
+    return q, kv
 
 
 @contextmanager

@@ -1,37 +1,21 @@
-"""The multi-agent spatial transformer: pre-norm blocks of masked attention and MLP, and the stack of them."""
+"""The multi-agent spatial transformer: pre-norm blocks of attention and MLP, and the stack of them."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from mast_swarm.model import windowed
-from mast_swarm.model.attention import Near, attend_packed
+from mast_swarm.model.attention import Attention, Pattern
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.model.encoding import Rotation
-from mast_swarm.model.windowed import Window
-
-Mask = Tensor | Near | Window | None
-"""Who may attend to whom: a matrix [B, N, N] bool, what decides it, neighbour lists, or everyone to everyone."""
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention, eq. (mhsa), with each head's queries and keys turned by RoPE."""
-
-    def __init__(self, config: PolicyConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.qkv = nn.Linear(config.width, 3 * config.width)  # queries, keys, values; each head by head
-        self.out = nn.Linear(config.width, config.width)
-
-    def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
-        qkv = self.qkv(x)  # [B, N, 3 d], or [n, 3 d] of a window's tokens
-        if isinstance(mask, Window):
-            return self.out(windowed.attend(qkv, self.heads, rotation, mask))
-        return self.out(attend_packed(qkv, self.heads, rotation, mask))
+from mast_swarm.model.lists import add_normed
 
 
 class Block(nn.Module):
-    """x += MHSA(LN(x)); x += MLP(LN(x)), with an MLP of hidden width 2d."""
+    """x += MHSA(LN(x)); x += MLP(LN(x)), with an MLP of hidden width 2d.
+
+    Every path composes the two halves below, and only these, with its own attention between them: a change of the
+    architecture is a change here. Both halves work row by row. The last sum of a block is left to the next norm, which
+    takes it in the same pass: a block is given two terms, x and `added`, and gives two.
+    """
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -41,22 +25,35 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(d)
         self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, d))
 
-    def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
-        x = x + self.attention(self.norm1(x), rotation, mask)
-        return x + self.mlp(self.norm2(x))
+    def before_attention(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The embeddings x + added [..., d] (None: nothing is added), and what attention projects, [..., d]."""
+        return add_normed(x, None, added, self.norm1)
+
+    def after_attention(self, x: Tensor, answer: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The two terms of the block's result [..., d], from the embeddings and what attention has answered.
+
+        rows [n] int64: answer [n, d] is that of the rows x[rows] of x [m, d]; None: of all, in their order.
+        """
+        x, h = add_normed(x, rows, self.attention.out(answer), self.norm2)
+        return x, self.mlp(h)
+
+    def forward(self, x: Tensor, added: Tensor | None, pattern: Pattern) -> tuple[Tensor, Tensor]:
+        x, h = self.before_attention(x, added)
+        return self.after_attention(x, pattern.attend(self.attention, h))
 
 
 class MAST(nn.Module):
-    """L blocks and a final norm, [B, N, d] -> [B, N, d]. Rotation and mask are the same in every layer."""
+    """L blocks and a final norm. The pattern of attention is the same in every layer."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
 
-    def forward(self, x: Tensor, rotation: Rotation | None, mask: Mask) -> Tensor:
-        if isinstance(mask, Window):
-            return windowed.run(self, x, rotation, mask)
-        for block in self.blocks:
-            x = block(x, rotation, mask)
-        return self.norm(x)
+    def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
+        """Tokens x [B, T, d] -> [B, T, d], whatever the pattern."""
+        return pattern.restore(self.final(*pattern.run(self.blocks, pattern.arrange(x))))
+
+    def final(self, x: Tensor, added: Tensor | None) -> Tensor:
+        """The norm of the last block's two terms, [..., d]."""
+        return add_normed(x, None, added, self.norm)[1]

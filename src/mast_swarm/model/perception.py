@@ -7,7 +7,6 @@ evaluation mode no statistic may run over robots, or information would leak betw
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -16,10 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.config import ModelConfig
 
 convolution: Any = None  # the module of GPU kernels, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.model import convolution
 
 Perception = TypeVar("Perception", bound=type[nn.Module])
@@ -98,9 +98,9 @@ class CNNPerception(nn.Module):
             expected = ", ".join(map(str, self.shape))
             raise MastError(f"features have shape {tuple(features.shape)}: expected [B, N, {expected}]")
         images = features.flatten(0, 1)
-        half = images.is_cuda and torch.is_autocast_enabled("cuda")
+        half = on_gpu(images) and torch.is_autocast_enabled(images.device.type)
         if half and convolution is not None and self.shape[0] <= _MOST_CHANNELS:
-            maps = self._by_kernels(images.to(torch.get_autocast_dtype("cuda")))
+            maps = self._by_kernels(images.to(torch.get_autocast_dtype(images.device.type)))
         else:  # channels lie innermost in memory, which is what convolutions are fast with
             maps = self.convolutions(images.contiguous(memory_format=torch.channels_last)).permute(0, 2, 3, 1)
         weight = self.linear.weight.unflatten(1, (self.CHANNELS, *maps.shape[1:3])).permute(0, 2, 3, 1).flatten(1)

@@ -11,9 +11,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.explore import fill, heading, leashed
-from mast_swarm.model.attention import may_attend
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
 from mast_swarm.model.learned import (
@@ -24,14 +24,13 @@ from mast_swarm.model.learned import (
     check_finite,
     check_message,
     check_positions,
+    seeded,
 )
 from mast_swarm.model.lpac import LPAC
-from mast_swarm.model.mast import MAST, Mask
+from mast_swarm.model.mast import MAST
 from mast_swarm.model.perception import make_perception
-from mast_swarm.model.windowed import Window, choose, find_window
+from mast_swarm.model.windowed import prepare
 from mast_swarm.space import components, reachable
-
-ZOO = Path(__file__).parent.parent / "zoo"
 
 
 class Policy(Learned):
@@ -46,10 +45,8 @@ class Policy(Learned):
     def __init__(self, config: PolicyConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config = PolicyConfig() if config is None else config
-        self.path = "auto"  # how attention is computed: auto, or one of windowed.PATHS
         d = config.width
-        with torch.random.fork_rng(devices=[]):  # leaves the global random state as it was
-            torch.manual_seed(seed)
+        with seeded(seed):
             self.perception = make_perception(config)
             self.lift = nn.Identity() if config.message_width == d else nn.Linear(config.message_width, d)
             self.encoding = make_encoding(config)
@@ -58,50 +55,43 @@ class Policy(Learned):
             self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, config.outputs))
         self.eval()
 
-    def inputs(
-        self, observation: Observed, *, directed: bool = False, goals: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def inputs(self, observation: Observed) -> dict[str, Tensor]:
         """What `forward` takes, by name: the component as it needs it, the goals if it may see them."""
-        given = {"features": observation.features, "positions": observation.positions}
+        given, graph = {"features": observation.features, "positions": observation.positions}, observation.graph
         if self.config.component_mask:
-            given["component"] = reachable(observation.graph) if directed else components(observation.graph)
-        if self.config.variant == "C" and goals is not None:
-            given["goals"] = goals
+            given["component"] = reachable(graph) if graph.directed else components(graph)
+        if self.config.variant == "C" and observation.goals is not None:
+            given["goals"] = observation.goals
         return given
 
     def decide(
-        self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
+        self,
+        message: Tensor,
+        positions: Tensor,
+        component: Tensor | None = None,
+        goals: Tensor | None = None,
+        *,
+        path: str = "auto",
     ) -> Tensor:
         """Predictions [B, N, 2 or 3] from messages [B, N, d_msg] at positions [B, N, 2] metres.
 
         A prediction is the command in units of u_max, and with exploration the expert's expected speed.
         component: labels [B, N] int64 of the connected components, or a matrix [B, N, N] bool ([b, i, j]:
         what j says can reach i), or None when all are connected; read by variant M alone. goals [B, G, 2]
-        metres, read by variant C alone.
+        metres, read by variant C alone. path: how attention is computed, auto or one of `windowed.PATHS`.
         """
         self.check(message, positions, component, goals)
-        config, robots = self.config, positions.shape[1]
-        x = self.lift(message).to(self.dtype)  # [B, N, d]
+        robots = positions.shape[1]
+        x = self.lift(message.to(self.dtype)).to(self.dtype)  # [B, N, d]
         if self.goal is not None and goals is not None:  # T = N + G tokens, robots first
             token = self.goal.expand(goals.shape[0], goals.shape[1], -1)
             x = torch.cat((x, token), dim=1)
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions.double() - near_origin(positions))
-        mask = self._mask(positions, component if config.component_mask else None, rotation is not None)
-        y = self.mast(x, rotation, mask)  # [B, T, d], or [B T, d] in the order of a window
-        if isinstance(mask, Window):
-            return mask.in_place(self.act(y)).unflatten(0, x.shape[:2])[:, :robots]
+        component = component if self.config.component_mask else None
+        y = self.mast(x, prepare(self.config, positions, component, rotation, path))  # [B, T, d]
         return self.act(y[:, :robots])
-
-    def _mask(self, positions: Tensor, component: Tensor | None, turned: bool) -> Mask:
-        """Who may attend to whom: all pairs of a small team, neighbour lists of a large one."""
-        config = self.config
-        radius, tokens = config.attention_radius, positions.shape[1]
-        path = choose(self.path, tokens, radius, positions.device, config.heads, config.head_dim)
-        if path == "dense" or radius is None:
-            return may_attend(positions, radius, component, config.head_dim, turned)
-        return find_window(positions, radius, component, path)
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""
@@ -113,9 +103,11 @@ class Policy(Learned):
         positions: Tensor,
         component: Tensor | None = None,
         goals: Tensor | None = None,
+        *,
+        path: str = "auto",
     ) -> Tensor:
         """Predictions [B, N, 2 or 3] from features [B, N, ...]; the rest as in `decide`."""
-        return self.decide(self.perceive(features), positions, component, goals)
+        return self.decide(self.perceive(features), positions, component, goals, path=path)
 
     def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
         """As in `Learned`: where the policy explores, headings fill what the prediction leaves open."""
@@ -146,8 +138,8 @@ class Policy(Learned):
 
     @classmethod
     def load(cls, name: str | Path) -> Policy:
-        """As the function `load`, for a MAST policy; any other is an error."""
-        policy = load(name)
+        """As `load_learned`, for a MAST policy; any other is an error."""
+        policy = load_learned(name)
         if not isinstance(policy, cls):
             raise MastError(f"'{name}' is a policy of kind {policy.config.kind}: expected {cls.Config.kind}")
         return policy
@@ -161,7 +153,7 @@ def make(config: ModelConfig, *, seed: int = 0) -> Learned:
     return KINDS[config.kind](config, seed=seed)
 
 
-def load(name: str | Path) -> Learned:
+def load_learned(name: str | Path) -> Learned:
     """The policy in a folder, or the one of that name in the zoo (such as "navigation/mast-m")."""
     folder = _folder(name)
     policy = make(_read_config(folder / CONFIG_FILE))
@@ -170,26 +162,19 @@ def load(name: str | Path) -> Learned:
 
 
 def config_of(name: str | Path) -> ModelConfig:
-    """What `load` would read the weights for."""
+    """What `load_learned` would read the weights for."""
     return _read_config(_folder(name) / CONFIG_FILE)
 
 
 def _folder(name: str | Path) -> Path:
-    folder = Path(name)
-    if not folder.is_dir():
-        if str(name) not in zoo_names():
-            if folder.exists():
-                raise MastError(f"'{folder}' is a file: expected a policy folder or a name from the zoo")
-            if not zoo_names():
-                raise MastError(f"no policy folder '{name}', and the zoo of trained policies is empty")
-            raise unknown("policy", str(name), zoo_names())
-        folder = ZOO / name
-    return folder
-
-
-def zoo_names() -> list[str]:
-    """Names of the policies that come with the package: the folders of the zoo that hold a config.json."""
-    return sorted(file.parent.relative_to(ZOO).as_posix() for file in ZOO.rglob(CONFIG_FILE))
+    folder, shipped = Path(name), zoo.policies()
+    if folder.is_dir():
+        return folder
+    if str(name) not in shipped:
+        if folder.exists():
+            raise MastError(f"'{folder}' is a file: expected a policy folder or a name from the zoo")
+        raise unknown("policy", str(name), shipped)
+    return shipped[str(name)]
 
 
 def _read_config(file: Path) -> ModelConfig:
