@@ -14,6 +14,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
+from devices import DEVICE, few, plainly
 from mast_swarm.errors import MastError
 from mast_swarm.space import cells as torch_cells
 from mast_swarm.space import count_within, nearest, offsets, radius_graph
@@ -21,7 +22,6 @@ from mast_swarm.space import dense as torch_dense
 from mast_swarm.space._checks import squared
 from mast_swarm.space.neighbours import _within_cpu
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 KINDS = ("uniform", "integers", "clusters", "pile", "piles", "line", "outlier", "apart", "far", "mixed")
 
 
@@ -238,25 +238,28 @@ def test_many_queries_are_sorted_first(monkeypatch):
     assert torch.equal(plain[0], ordered[0]) and torch.equal(plain[1], ordered[1])
 
 
-@CUDA
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, ("integers", "outlier")))
 def test_kernels_build_the_same_cells(kind, dtype):
-    points = scatter(kind, 3, 300, 8, dtype)
+    half = few(100, 15)
+    points = scatter(kind, 3, 3 * half, 8, dtype)
     points[1] *= 20  # environments of different extents
-    queries = torch.cat([points[:, :100], scatter("uniform", 3, 100, 9, dtype) * 1000], 1).reshape(-1, 2)
-    environment = torch.arange(3).repeat_interleave(200)
+    queries = torch.cat([points[:, :half], scatter("uniform", 3, half, 9, dtype) * 1000], 1).reshape(-1, 2)
+    environment = torch.arange(3).repeat_interleave(2 * half)
     for side in (torch.tensor([50.0, 0.3, 1e5]), torch.zeros(3), torch.full((3,), 7.0, dtype=torch.float64)):
-        cells, there = torch_cells.Cells.build(points, side), torch_cells.Cells.build(points.cuda(), side.cuda())
+        with plainly():
+            cells = torch_cells.Cells.build(points, side)
+            here = cells.block(queries, environment)
+        there = torch_cells.Cells.build(points.to(DEVICE), side.to(DEVICE))
         for name in ("origin", "side", "size", "key", "order"):
             assert torch.equal(getattr(there, name).cpu(), getattr(cells, name)), name
-        here = cells.block(queries, environment)
-        for a, b in zip(here, there.block(queries.cuda(), environment.cuda()), strict=True):
+        for a, b in zip(here, there.block(queries.to(DEVICE), environment.to(DEVICE)), strict=True):
             assert torch.equal(a, b.cpu())
 
 
-@CUDA
-@settings(deadline=None, max_examples=100)
+@pytest.mark.kernels
+@settings(deadline=None, max_examples=few(100, 5))
 @given(
     teams, st.sampled_from([None, *KINDS]), st.integers(0, 90), radii, st.sampled_from([torch.float32, torch.float64])
 )
@@ -265,40 +268,40 @@ def test_kernels_find_the_same(team, other, m, radius, dtype):
     kind, batch, n, k, seed = team
     points = scatter(kind, batch, n, seed, dtype)
     queries = points if other is None else scatter(other, batch, max(m, 1), seed + 1, dtype)[:, :m]
-    distance, index = torch_cells.nearest_cells(queries.cuda(), points.cuda(), k, other is None)
+    distance, index = torch_cells.nearest_cells(queries.to(DEVICE), points.to(DEVICE), k, other is None)
     d, i = expected(queries, points, k, other is None)
     np.testing.assert_array_equal(index.cpu().numpy(), i)
     np.testing.assert_allclose(distance.cpu().numpy(), d, rtol=3e-7)
     limit = squared(radius, dtype)
-    count = torch_cells.count_cells(queries.cuda(), points.cuda(), radius, limit)
+    count = torch_cells.count_cells(queries.to(DEVICE), points.to(DEVICE), radius, limit)
     assert torch.equal(count.cpu(), torch_dense.count_dense(queries, points, limit))
 
 
-@CUDA
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.kernels
+@pytest.mark.parametrize("kind", few(KINDS, ("integers", "apart")))
 def test_kernels_find_the_same_among_many(kind):
     """Enough points that some cells are crowded and some queries look again with larger ones."""
-    points = scatter(kind, 2, 1500, 7)
-    for queries, exclude_self in ((points, True), (points[:, :500] + 1e5, False)):
-        distance, index = nearest(queries.cuda(), points.cuda(), 4, exclude_self=exclude_self, method="cells")
+    points = scatter(kind, 2, few(1500, 50), 7)
+    for queries, exclude_self in ((points, True), (points[:, : few(500, 10)] + 1e5, False)):
+        distance, index = nearest(queries.to(DEVICE), points.to(DEVICE), 4, exclude_self=exclude_self, method="cells")
         d, i = expected(queries, points, 4, exclude_self)
         np.testing.assert_array_equal(index.cpu().numpy(), i)
         np.testing.assert_allclose(distance.cpu().numpy(), d, rtol=3e-7)
-        count = torch_cells.count_cells(queries.cuda(), points.cuda(), 0.7, squared(0.7, points.dtype))
+        count = torch_cells.count_cells(queries.to(DEVICE), points.to(DEVICE), 0.7, squared(0.7, points.dtype))
         assert torch.equal(count.cpu(), torch_dense.count_dense(queries, points, squared(0.7, points.dtype)))
 
 
-@CUDA
+@pytest.mark.kernels
 def test_kernels_compare_with_the_radius_in_the_type_of_the_positions():
-    points = torch.tensor([[[0.0, 0.0], [0.3, 0.0]]], dtype=torch.float64).cuda()
+    points = torch.tensor([[[0.0, 0.0], [0.3, 0.0]]], dtype=torch.float64).to(DEVICE)
     count = torch_cells.count_cells(points, points, 0.3, squared(0.3, torch.float64))
     assert count.tolist() == [[1, 1]]  # the square rounded to float32 is larger
 
 
-@CUDA
+@pytest.mark.kernels
 def test_kernels_take_strided_positions():
-    points = scatter("uniform", 2, 200, 0)
-    strided = points.cuda().repeat(1, 1, 2)[..., :2]
+    points = scatter("uniform", 2, few(200, 40), 0)
+    strided = points.to(DEVICE).repeat(1, 1, 2)[..., :2]
     assert not strided.is_contiguous()
     _, index = nearest(strided, strided, 3, exclude_self=True, method="cells")
     np.testing.assert_array_equal(index.cpu().numpy(), expected(points, points, 3, True)[1])
@@ -350,16 +353,16 @@ def test_bad_positions_are_named(method, bad):
         count_within(points[:, :8], points[:, :3], 3.0)
 
 
-@CUDA
+@pytest.mark.kernels
 @pytest.mark.parametrize("bad", [math.nan, -math.inf, 1e30])
 def test_bad_positions_are_named_on_cuda(bad):
     points = scatter("uniform", 3, 5000, 0)
     wrong = points.clone()
     wrong[2, 7, 1] = bad
     with pytest.raises(MastError, match="position of environment 2, robot 7"):
-        nearest(wrong.cuda(), wrong.cuda(), 3)
+        nearest(wrong.to(DEVICE), wrong.to(DEVICE), 3)
     with pytest.raises(MastError, match="query of environment 2, robot 7"):
-        count_within(wrong.cuda(), points.cuda(), 3.0)
+        count_within(wrong.to(DEVICE), points.to(DEVICE), 3.0)
 
 
 def test_bad_arguments_are_refused():

@@ -188,9 +188,11 @@ def cell_moments(points: Tensor, density: Tensor, sums: Tensor, block: int, far:
     return part.sum(2)
 
 
-def takes(size: int, pixels: int) -> bool:
-    """Whether `shrink` takes maps of these sizes: powers of two."""
-    return pixels <= size and size & (size - 1) == 0 and pixels & (pixels - 1) == 0
+def takes(density: Tensor, weights: Tensor) -> bool:
+    """Whether `shrink` takes density [B, S, S] and weights [K, P]: fp32, K and P powers of two."""
+    size, pixels = weights.shape
+    powers = pixels <= size and size & (size - 1) == 0 and pixels & (pixels - 1) == 0
+    return powers and density.dtype == torch.float32
 
 
 def shrink(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, seen_map: bool) -> Tensor:

@@ -8,7 +8,6 @@ which nests grids where points crowd: see `_cpu_cells`. `build_cpu` gives its ar
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.space.dense import squared_distance
 
 gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.space import _gpu as gpu
 
 PAIRS = 2**25  # candidate pairs looked at together, which bounds memory
@@ -31,7 +31,7 @@ CROWD = 32  # points a cell above which the first grid is made finer
 
 def _by_kernel(points: Tensor) -> bool:
     """Whether GPU kernels do the work: they find the same as the plain torch below, in fewer launches."""
-    return gpu is not None and points.is_cuda
+    return gpu is not None and on_gpu(points)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ size only the data knows), so these functions can be captured in a CUDA graph. T
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mast_swarm.kernels import USABLE, on_gpu
+
 gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.space import _gpu as gpu
 
 PAIRS = 2**26  # pairs a block, which bounds memory to about 1 GiB
@@ -38,7 +39,7 @@ def _blocks(batch: int, queries: int, points: int) -> Iterator[slice]:
 
 def nearest_dense(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
     """As neighbours.nearest."""
-    if gpu is not None and queries.is_cuda and gpu.takes_few(points, k):
+    if gpu is not None and on_gpu(queries) and gpu.takes_few(points, k):
         return gpu.nearest_of_few(queries, points, k, exclude_self)
     batch, m, _ = queries.shape
     n = points.shape[1]
@@ -125,7 +126,7 @@ def closure(adjacency: Tensor) -> Tensor:
 
 def labels(adjacency: Tensor) -> Tensor:
     """Lowest index of each robot's weakly connected component, [B, N] int64."""
-    if gpu is not None and adjacency.is_cuda and gpu.takes_few_linked(adjacency):
+    if gpu is not None and on_gpu(adjacency) and gpu.takes_few_linked(adjacency):
         return gpu.labels_of_few(adjacency)
     n = adjacency.shape[-1]
     name = torch.arange(n, device=adjacency.device)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
+from mast_swarm.kernels import on_gpu
 from mast_swarm.space import cells, dense
 from mast_swarm.space._checks import check_positions, check_radius, squared
 from mast_swarm.space.neighbours import choose, pairs_within
@@ -29,10 +30,16 @@ class Graph:
     target: Tensor  # [E] int64, the robot that hears
     batch: int
     nodes: int
+    directed: bool = False  # whether links may carry one way only
 
     @property
     def device(self) -> torch.device:
         return self.source.device
+
+    def among(self, chosen: Tensor) -> Graph:
+        """The links between robots that are chosen, [B, N] bool."""
+        kept = chosen.reshape(-1)[self.source] & chosen.reshape(-1)[self.target]
+        return Graph(self.source[kept], self.target[kept], self.batch, self.nodes, self.directed)
 
     def adjacency(self) -> Tensor:
         """[B, N, N] bool: element b, i, j says that i hears j."""
@@ -91,7 +98,7 @@ def neighbour_graph(index: Tensor, *, directed: bool = False) -> Graph:
     target = flat.expand_as(index)
     source = torch.where(index < 0, target, index + flat[:, :1])
     if directed:
-        return Graph(source.reshape(-1), target.reshape(-1), batch, n)
+        return Graph(source.reshape(-1), target.reshape(-1), batch, n, directed=True)
     # One environment's edges stay together, so that environments touch separate memory.
     return Graph(torch.cat([source, target], -1).reshape(-1), torch.cat([target, source], -1).reshape(-1), batch, n)
 
@@ -103,7 +110,7 @@ def radius_graph(points: Tensor, radius: float, *, method: str = "auto") -> Grap
     """
     check_positions("points", points)
     check_radius(radius)
-    if points.is_cuda and points.shape[1] <= CUDA_DENSE and choose(method, points, points.shape[1]) == "dense":
+    if on_gpu(points) and points.shape[1] <= CUDA_DENSE and choose(method, points, points.shape[1]) == "dense":
         return MatrixGraph(dense.near(points.detach(), squared(radius, points.dtype)))
     source, target = pairs_within(points.detach(), radius, method)
     return Graph(source, target, points.shape[0], points.shape[1])
@@ -113,7 +120,7 @@ def components(graph: Graph) -> Tensor:
     """[B, N] int64: lowest index of the weakly connected component that each robot is in."""
     if graph.nodes == 0:
         return torch.zeros((graph.batch, 0), dtype=torch.int64, device=graph.device)
-    if graph.device.type == "cuda":
+    if on_gpu(graph):
         if graph.nodes <= CUDA_DENSE:
             return dense.labels(graph.adjacency())
         if cells.gpu is None:
@@ -147,7 +154,7 @@ def spread_labels(graph: Graph) -> Tensor:
 def reachable(graph: Graph) -> Tensor:
     """[B, N, N] bool: element b, i, j says that information can flow from j to i; every robot reaches itself."""
     matrix = graph.adjacency()
-    if graph.device.type == "cuda":
+    if on_gpu(graph):
         return dense.closure(matrix)
     from mast_swarm.space import _cpu_graph
 
@@ -163,7 +170,7 @@ def hops(graph: Graph, limit: int | None = None) -> Tensor:
         raise MastError(f"{graph.nodes} robots, expected at most {MOST_HOPS + 1}: hops are an N x N table of int16")
     if limit is not None and limit < 0:
         raise MastError(f"limit is {limit} hops, expected 0 or more")
-    if graph.device.type == "cuda":
+    if on_gpu(graph):
         return dense.hops(graph.adjacency(), limit)
     from mast_swarm.space import _cpu_graph
 

@@ -6,14 +6,15 @@ Cell (y, x) has its centre at (x + 0.5, y + 0.5); lengths here are in cells.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mast_swarm.kernels import USABLE, on_gpu
+
 gpu: Any = None  # the module of GPU kernels for maps, where there is a GPU and Triton
-if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+if USABLE:
     from mast_swarm.space import _gpu_maps as gpu
 
 WORD = 64
@@ -70,12 +71,11 @@ def shrunk(density: Tensor, bits: Tensor, corner: Tensor, weights: Tensor, seen_
 
     With the seen map [B, N, 2, P, P]: second comes the same of a density of 1 everywhere.
     """
-    size, pixels = weights.shape
-    if gpu is not None and density.is_cuda and gpu.takes(size, pixels):
+    if gpu is not None and on_gpu(density) and gpu.takes(density, weights):
         return gpu.shrink(density, bits, corner, weights, seen_map)
-    batch, n = corner.shape[:2]
-    step = max(1, _CROPPED // (n * size * size))
-    parts = [slice(b, b + step) for b in range(0, batch, step)]
+    (batch, n, _), size = corner.shape, len(weights)
+    step = max(1, _CROPPED // max(1, n * size * size))
+    parts = [slice(b, b + step) for b in range(0, max(1, batch), step)]  # an empty one where there is no environment
 
     def resized(values: Tensor) -> Tensor:
         return torch.cat([weights.T @ crops(values[b], bits[b], corner[b], size) @ weights for b in parts])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.kernels import on_gpu
 from mast_swarm.space import cells, dense
 from mast_swarm.space._checks import LARGEST, check_finite, check_pair, check_radius, squared
 
@@ -33,7 +34,7 @@ def choose(method: str, points: Tensor, queries: int) -> str:
         return "dense"
     if method != "auto":
         return method
-    if points.is_cuda:
+    if on_gpu(points):
         return "dense" if n <= CUDA_DENSE and batch * queries * n <= 16 * dense.PAIRS else "cells"
     return "dense" if n <= CPU_DENSE else "cells"
 
@@ -54,7 +55,7 @@ def _visit(queries: Tensor, points: Tensor, order: np.ndarray) -> np.ndarray:
 
 def _check_finite(queries: Tensor, points: Tensor, same: bool) -> None:
     """As check_finite, of both; on CUDA with one wait for the device where all is well. same: they are one tensor."""
-    if points.is_cuda:
+    if on_gpu(points):
         both = points if same else torch.cat([points, queries], 1)
         if bool((both.abs() < LARGEST).all()):
             return
@@ -82,9 +83,9 @@ def nearest(
         )
     chosen = choose(method, points, m)
     queries, points, same = queries.detach(), points.detach(), queries is points
-    if chosen == "cells" or not queries.is_cuda:
+    if chosen == "cells" or not on_gpu(queries):
         _check_finite(queries, points, same)
-    if queries.is_cuda:
+    if on_gpu(queries):
         torch_version = cells.nearest_cells if chosen == "cells" else dense.nearest_dense
         return torch_version(queries, points, k, exclude_self)
     from mast_swarm.space import _cpu, _cpu_cells
@@ -110,7 +111,7 @@ def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
     """
     check_pair(queries, points)
     batch, count, k = index.shape
-    if not queries.is_cuda:
+    if not on_gpu(queries):
         from mast_swarm.space import _cpu
 
         out = torch.empty((batch, count, k, 2), dtype=queries.dtype)
@@ -129,9 +130,9 @@ def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
     check_pair(queries, points)
     check_radius(radius)
     chosen = choose("auto", points, queries.shape[1])
-    if chosen == "cells" or not queries.is_cuda:
+    if chosen == "cells" or not on_gpu(queries):
         _check_finite(queries, points, queries is points)
-    if not queries.is_cuda:
+    if not on_gpu(queries):
         return _within_cpu(queries, points, radius, chosen, exclude_self=False)[0]
     if chosen == "cells":
         return cells.count_cells(queries, points, radius, squared(radius, points.dtype))
@@ -173,7 +174,7 @@ def pairs_within(points: Tensor, radius: float, method: str) -> tuple[Tensor, Te
     """
     chosen = choose(method, points, points.shape[1])
     check_finite("position", points)
-    if not points.is_cuda:
+    if not on_gpu(points):
         count, source = _within_cpu(points, points, radius, chosen, exclude_self=True, names=True)
         return source, torch.repeat_interleave(count.reshape(-1))
     if chosen == "cells":

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mast_swarm.kernels import on_gpu
 from mast_swarm.space.graph import Graph
 from mast_swarm.space.maps import crops, gpu, unpack
 
@@ -29,7 +30,7 @@ def row_sums(density: Tensor) -> Tensor:
 
     batch, rows, cells = density.shape
     blocks = -(-cells // cpu.BLOCK)
-    if not density.is_cuda:
+    if not on_gpu(density):
         sums = np.empty((batch, rows, blocks + 1, 3))
         cpu.row_sums(density.contiguous().numpy(), sums)
         return torch.from_numpy(sums)
@@ -49,7 +50,7 @@ def cell_moments(
     distance is left out ([B, N, 3]).
     """
     scaled = points.detach().double() / resolution
-    if not points.is_cuda:
+    if not on_gpu(points):
         from mast_swarm.space import _cpu_voronoi as cpu
 
         out = np.empty((*points.shape[:2], 4))
@@ -82,7 +83,7 @@ def local_moments(
     seen: bits [B, N, S, W].
     """
     scaled = points.detach().double() / resolution
-    if not points.is_cuda:
+    if not on_gpu(points):
         from mast_swarm.space import _cpu_voronoi as cpu
 
         out = np.empty((*points.shape[:2], 3))
