@@ -24,8 +24,9 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from benchmarks import measure
-from mast_swarm.controllers import Dhba, assign
 from mast_swarm.space import nearest, neighbour_graph
+from mast_swarm.space.assignment import assign
+from mast_swarm.tasks.navigation.controllers import Dhba
 
 STARTS = {"uniform": (1, 1), "robots in tens": (10, 1), "goals in tens": (1, 10), "both in tens": (10, 10)}
 

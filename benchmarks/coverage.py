@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from benchmarks.measure import medians, write
-from mast_swarm.controllers.coverage import Clairvoyant, DecentralizedCvt
 from mast_swarm.space.voronoi import cell_moments
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.coverage import Coverage, CoverageState
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.controllers import Clairvoyant, DecentralizedCvt
+from mast_swarm.tasks.coverage.world import Coverage, CoverageState
 
 PEER = Path(__file__).parents[1] / ".venv-peer" / "bin" / "python"
 SIZES = ((32, 1024), (128, 2048))  # robots and features, side in metres

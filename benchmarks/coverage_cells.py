@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mast_swarm.world.config import CoverageConfig
+from mast_swarm.tasks.coverage.config import CoverageConfig
 
 ROOT = Path(__file__).parents[1]
 SWEEP = ROOT / "docs" / "results" / "coverage" / "sweep"  # where the files of the cells are

@@ -26,9 +26,9 @@ from scipy import stats
 from benchmarks.measure import write
 from mast_swarm.evaluate.results import interval
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.coverage import Coverage, CoverageState
-from mast_swarm.world.density import gaussian_sum, normalised
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.density import gaussian_sum, normalised
+from mast_swarm.tasks.coverage.world import Coverage, CoverageState
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "tests" / "fixtures" / "coverage_reference.npz"

@@ -28,12 +28,12 @@ import pyarrow.parquet as pq
 
 from benchmarks import kept
 from benchmarks.coverage_cells import DRIVERS, ROOT, SWEEP, USUAL, worlds
+from mast_swarm import zoo
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.results import curves, interval
 from mast_swarm.files import whole_file
-from mast_swarm.model import policy as zoo
-from mast_swarm.world.config import CoverageConfig
+from mast_swarm.tasks.coverage.config import CoverageConfig
 
 METRICS = ("cost_time_average", "cost")
 DIGITS = 6  # of a kept number
@@ -79,7 +79,7 @@ class SweepConfig(kept.RunConfig):
 def shipped(names: tuple[str, ...]) -> list[str]:
     """Those of the drivers that can be run; says which cannot."""
     missing = [
-        name for name in names if DRIVERS[name].learned and f"coverage/{DRIVERS[name].policy}" not in zoo.zoo_names()
+        name for name in names if DRIVERS[name].learned and f"coverage/{DRIVERS[name].policy}" not in zoo.policies()
     ]
     for name in missing:
         print(f"{name}: not shipped, left out", file=sys.stderr)

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 import tyro
 
+from mast_swarm import zoo
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import evaluate
-from mast_swarm.model import policy as zoo
+from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
 from mast_swarm.view.terminal import bars
 
 
@@ -52,10 +53,10 @@ def read(path: Path, about: dict[str, Any]) -> dict[str, Any]:
 
 def weights(task: str, policy: str) -> str | None:
     """What a shipped policy is known by: its settings and weights in 16 digits. None where nothing is learned."""
-    if f"{task}/{policy}" not in zoo.zoo_names():
+    folder = zoo.policies().get(f"{task}/{policy}")
+    if folder is None:
         return None
-    folder = zoo.ZOO / task / policy
-    content = b"".join((folder / name).read_bytes() for name in (zoo.CONFIG_FILE, zoo.WEIGHTS_FILE))
+    content = b"".join((folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE))
     return hashlib.sha256(content).hexdigest()[:16]
 
 

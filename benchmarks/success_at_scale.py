@@ -15,7 +15,7 @@ from benchmarks import kept
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.files import write_json
-from mast_swarm.world.config import NavigationConfig
+from mast_swarm.tasks.navigation.config import NavigationConfig
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "navigation" / "scale"
 TIMES = (200.0, 800.0)  # seconds

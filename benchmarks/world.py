@@ -13,8 +13,8 @@ import torch
 from scipy.spatial import cKDTree
 
 from benchmarks.measure import medians, write
-from mast_swarm.world.config import NavigationConfig
-from mast_swarm.world.navigation import Navigation
+from mast_swarm.tasks.navigation.config import NavigationConfig
+from mast_swarm.tasks.navigation.world import Navigation
 
 ENVIRONMENTS, AGENTS = 256, 100
 SIZES = (100, 1_000, 10_000)

@@ -12,20 +12,20 @@ from make_coverage import CITIES, CLAIMS, GRID, SIDES, cell, cell_name, city_wor
 from matplotlib.figure import Figure
 from PIL import Image
 
+from mast_swarm import zoo
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import evaluate
-from mast_swarm.model.policy import zoo_names
-from mast_swarm.view.coverage import ramp
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.density import sample
+from mast_swarm.tasks.coverage.points import read_points
+from mast_swarm.tasks.coverage.view import ramp
 from mast_swarm.view.report import report
 from mast_swarm.view.style import INK, LINE, policy_colour, style
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.density import sample
-from mast_swarm.world.points import read_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEARNED = "coverage/mast-m" in zoo_names()
+LEARNED = "coverage/mast-m" in zoo.policies()
 NAMES = {"clairvoyant": "Clairvoyant", "mast-m": "MAST-M", "lpac-k3": "LPAC-K3", "c-cvt": "C-CVT", "d-cvt": "D-CVT"}
 COLOURS = {name: policy_colour(number) for number, name in enumerate(NAMES)}
 

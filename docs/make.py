@@ -174,9 +174,9 @@ def scenario_picture(path: Path) -> None:
 
     from mast_swarm.evaluate.actors import make_actor
     from mast_swarm.evaluate.rollout import rollout
+    from mast_swarm.tasks.navigation.config import NavigationConfig
+    from mast_swarm.tasks.navigation.world import Navigation
     from mast_swarm.view.plots import frame
-    from mast_swarm.world.config import NavigationConfig
-    from mast_swarm.world.navigation import Navigation
 
     names = ("clusters-1", "clusters-5", "clusters-10-5", "circle", "two-lines", "text:MAST")
     pictures = []

@@ -109,8 +109,8 @@ def strips_estimate() -> str:
         return "Not measured yet: it takes the times of one GPU.\n"
     from mast_swarm.comms.strips import halo_bytes
     from mast_swarm.model.config import PolicyConfig
+    from mast_swarm.tasks.navigation.config import NavigationConfig
     from mast_swarm.view.scale import duration, memory
-    from mast_swarm.world.config import NavigationConfig
 
     config, one, rows = PolicyConfig(), found[0]["rows"], []
     for robots in (1_000_000, 8_000_000, 32_000_000):

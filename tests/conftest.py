@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from devices import why_not
 from mast_swarm import Policy, PolicyConfig
-from mast_swarm.model.config import COVERAGE, LPACConfig
+from mast_swarm.model.config import LPACConfig
 from mast_swarm.model.lpac import LPAC
+from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("kernels") and (reason := why_not()):
+        pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -28,7 +35,9 @@ def one_thread() -> Iterator[None]:
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small policy that has learned nothing, in a folder called `small`."""
     folder = tmp_path_factory.mktemp("policies") / "small"
-    config = PolicyConfig(layers=2, heads=2, head_dim=8, attention_radius=150.0, exploration_time=20.0)
+    config = PolicyConfig(
+        task="navigation", layers=2, heads=2, head_dim=8, attention_radius=150.0, exploration_time=20.0
+    )
     Policy(config, seed=3).save(folder)
     return folder
 
@@ -38,5 +47,5 @@ def coverage_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A zoo of two small policies for coverage that have learned nothing: coverage/mast-m and coverage/lpac-k3."""
     zoo = tmp_path_factory.mktemp("zoo")
     Policy(replace(COVERAGE, layers=2, heads=2, head_dim=8, message_dim=8), seed=3).save(zoo / "coverage" / "mast-m")
-    LPAC(LPACConfig(layers=2, width=16, message_dim=8), seed=3).save(zoo / "coverage" / "lpac-k3")
+    LPAC(LPACConfig(task="coverage", layers=2, width=16, message_dim=8), seed=3).save(zoo / "coverage" / "lpac-k3")
     return zoo

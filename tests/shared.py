@@ -9,9 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mast_swarm.cli import main
+from mast_swarm.tasks.base import find
+from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.config import recipe as find_recipe
 
 if TYPE_CHECKING:
     from mast_swarm.train.trainer import RunOptions
+
+
+def recipe(name: str, task: str = "navigation") -> TrainConfig:
+    """A recipe of a task by name."""
+    return find_recipe(name, find(task))
+
+
+def use_zoo(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the shipped policies be those in folder/TASK/NAME."""
+    found = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
+    monkeypatch.setattr("mast_swarm.zoo._FOLDERS", found)
 
 
 def mast(*args: object) -> int:

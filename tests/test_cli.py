@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mast_swarm.cli import _option, main
-from mast_swarm.model import policy as policy_module
-from shared import mast, one_line
+from shared import mast, one_line, use_zoo
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
 
@@ -249,7 +248,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def navigation_zoo(tmp_path: Path, policy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zoo with one small policy that has learned nothing: navigation/mast-m."""
     shutil.copytree(policy_folder, tmp_path / "zoo" / "navigation" / "mast-m")
-    monkeypatch.setattr(policy_module, "ZOO", tmp_path / "zoo")
+    use_zoo(monkeypatch, tmp_path / "zoo")
 
 
 @pytest.mark.usefixtures("navigation_zoo")

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from mast_swarm import Coverage
-from mast_swarm.model import policy as policy_module
-from shared import mast, one_line
+from shared import mast, one_line, use_zoo
 
 CITIES = Path(__file__).parents[1] / "docs" / "cities"
 WORLD = ["--agents", "4", "--side", "128", "--resolution", "4", "--sensor", "32", "--local-map", "128"]
@@ -28,7 +27,7 @@ def settings(folder: Path) -> dict[str, Any]:
 def test_evaluate_controllers_and_learned_policies(
     tmp_path: Path, coverage_zoo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(policy_module, "ZOO", coverage_zoo)
+    use_zoo(monkeypatch, coverage_zoo)
     policies = ["clairvoyant", "c-cvt", "d-cvt", "lpac-k3", "mast-m"]
     given = ("--policy", *policies, "--features", 7, "--delay", 1, "--dt", 1, "--record", 1, "--out", tmp_path / "r")
     assert mast("evaluate", "coverage", *SMALL, *given) == 0
@@ -218,7 +217,7 @@ def test_demo(
     tmp_path: Path, coverage_zoo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(policy_module, "ZOO", coverage_zoo)
+    use_zoo(monkeypatch, coverage_zoo)
     assert mast("demo", "--task", "coverage", *WORLD, "--steps", 5) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[-3].startswith("mast-m brought the cost to ") and out[-3].endswith(" on average) after 1 s")

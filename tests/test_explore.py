@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mast_swarm.chance import as_tensor
 from mast_swarm.explore import fill, heading, leashed
 
 
@@ -50,3 +51,19 @@ def test_only_what_the_policy_leaves_open_is_filled():
     assert torch.equal(fill(torch.tensor([0.0, 0.0, 0.0]), north), torch.zeros(2))  # on its goal
     assert torch.equal(fill(torch.tensor([0.0, 0.0, 1.0]), north), north)  # knows nothing
     assert torch.linalg.vector_norm(fill(torch.tensor([0.5, 0.0, 1.0]), north)) <= 1
+
+
+def test_any_integer_is_a_seed():
+    seeds = [0, 5, -1, 2**63 - 1, 2**63, 2**64 - 1, 2**70 + 5]
+    found = as_tensor(seeds)
+    assert found.dtype == torch.int64 and found.tolist() == [0, 5, -1, 2**63 - 1, -(2**63), -1, 5]
+    assert torch.equal(as_tensor(torch.tensor(seeds[:4])), found[:4])
+    assert torch.isfinite(heading(found, torch.zeros(len(seeds)), 3)).all()
+
+
+def test_precisions_mix():
+    """Positions in float64, headings in float32, as in a coverage world whose state was given in float64."""
+    way, mark = heading(torch.tensor([1]), torch.zeros(1), 4), torch.full((1, 4, 2), 250.0, dtype=torch.float64)
+    found = fill(torch.zeros(1, 4, 3) + 0.5, leashed(way, mark, 300.0))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, fill(torch.zeros(1, 4, 3) + 0.5, leashed(way, mark.float(), 300.0)))

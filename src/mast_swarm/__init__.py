@@ -16,17 +16,29 @@ from typing import TYPE_CHECKING, Any
 from mast_swarm.errors import MastError
 
 if TYPE_CHECKING:
+    from mast_swarm import evaluate, train
     from mast_swarm.comms.config import Channel
     from mast_swarm.comms.decentral import DecentralPolicy
-    from mast_swarm.evaluate.actors import load
+    from mast_swarm.comms.relay import Relay
+    from mast_swarm.evaluate.config import EvaluateConfig
+    from mast_swarm.evaluate.policies import load_policy
     from mast_swarm.evaluate.recording import Recording
     from mast_swarm.evaluate.rollout import rollout
     from mast_swarm.model.config import PolicyConfig
+    from mast_swarm.model.lpac import LPAC
     from mast_swarm.model.policy import Policy
+    from mast_swarm.observation import Observation
+    from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
+    from mast_swarm.space.neighbours import nearest, offsets
+    from mast_swarm.tasks.base import Demo, Metric, Task, WorldConfig, register
+    from mast_swarm.tasks.coverage.config import CoverageConfig
+    from mast_swarm.tasks.coverage.world import Coverage
+    from mast_swarm.tasks.navigation.config import NavigationConfig
+    from mast_swarm.tasks.navigation.world import Navigation
+    from mast_swarm.tasks.world import State, World
+    from mast_swarm.train.config import TrainConfig
     from mast_swarm.view.replay import write_replay
-    from mast_swarm.world.config import CoverageConfig, NavigationConfig
-    from mast_swarm.world.coverage import Coverage
-    from mast_swarm.world.navigation import Navigation
+    from mast_swarm.zoo import policies
 
 # Threads that wait for each other by spinning are up to 80 times slower where other programs want the cores too.
 # OpenMP reads this when it is loaded, which torch and numba do later.
@@ -35,38 +47,78 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 __version__ = "0.1.0"
 
 __all__ = [
+    "LPAC",
     "Channel",
     "Coverage",
     "CoverageConfig",
     "DecentralPolicy",
+    "Demo",
+    "EvaluateConfig",
+    "Graph",
     "MastError",
+    "Metric",
     "Navigation",
     "NavigationConfig",
+    "Observation",
     "Policy",
     "PolicyConfig",
     "Recording",
-    "load",
+    "Relay",
+    "State",
+    "Task",
+    "TrainConfig",
+    "World",
+    "WorldConfig",
+    "evaluate",
+    "load_policy",
+    "nearest",
+    "neighbour_graph",
+    "offsets",
+    "policies",
+    "radius_graph",
+    "register",
     "rollout",
+    "train",
     "write_replay",
 ]
 
 _HOMES = {
     "Channel": "comms.config",
-    "Coverage": "world.coverage",
-    "CoverageConfig": "world.config",
+    "Coverage": "tasks.coverage.world",
+    "CoverageConfig": "tasks.coverage.config",
     "DecentralPolicy": "comms.decentral",
-    "Navigation": "world.navigation",
-    "NavigationConfig": "world.config",
+    "Demo": "tasks.base",
+    "EvaluateConfig": "evaluate.config",
+    "Graph": "space.graph",
+    "LPAC": "model.lpac",
+    "Metric": "tasks.base",
+    "Navigation": "tasks.navigation.world",
+    "NavigationConfig": "tasks.navigation.config",
+    "Observation": "observation",
     "Policy": "model.policy",
     "PolicyConfig": "model.config",
     "Recording": "evaluate.recording",
-    "load": "evaluate.actors",
+    "Relay": "comms.relay",
+    "State": "tasks.world",
+    "Task": "tasks.base",
+    "TrainConfig": "train.config",
+    "World": "tasks.world",
+    "WorldConfig": "tasks.base",
+    "load_policy": "evaluate.policies",
+    "nearest": "space.neighbours",
+    "neighbour_graph": "space.graph",
+    "offsets": "space.neighbours",
+    "policies": "zoo",
+    "radius_graph": "space.graph",
+    "register": "tasks.base",
     "rollout": "evaluate.rollout",
     "write_replay": "view.replay",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("evaluate", "train"):  # packages that can be called
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,13 +15,13 @@ import tyro
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
-from mast_swarm.evaluate.config import DEFAULTS, DEMOS, DemoConfig, EvaluateConfig
-from mast_swarm.train.config import TrainConfig, from_run, from_toml
-from mast_swarm.train.recipes import RECIPES, recipe
-from mast_swarm.world.config import WORLDS
+from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig, defaults, demo_defaults
+from mast_swarm.tasks import DEFAULT
+from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks.base import Task
+from mast_swarm.train.config import TrainConfig, from_run, from_toml, recipe, recipes
 
 Config = TypeVar("Config")
-TASKS = tuple(WORLDS)  # what the verbs can run; the worlds themselves register with torch loaded
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 
 _VERBS: dict[str, tuple[Callable[[list[str]], None], str]] = {}
@@ -97,39 +97,40 @@ def _parse(kind: type[Config], args: list[str], prog: str, default: Config | Non
     return tyro.cli(given, args=args, prog=prog, description=kind.__doc__, config=(tyro.conf.FlagCreatePairsOff,))
 
 
-def _task(args: list[str], verb_name: str) -> tuple[str, list[str]]:
+def _task(args: list[str], verb_name: str) -> tuple[Task, list[str]]:
     """The task that a verb's first word names."""
     if args and args[0] in ("-h", "--help"):
-        tasks = "\n".join(f"  {name}: mast {verb_name} {name} --help shows its options" for name in TASKS)
-        print(f"usage: mast {verb_name} TASK [options]\n\n{_VERBS[verb_name][1]}\n\nTASK is one of\n{tasks}")
+        rows = "\n".join(f"  {name}: mast {verb_name} {name} --help shows its options" for name in tasks.names())
+        print(
+            f"usage: mast {verb_name} TASK [options]\n\n{_VERBS[verb_name][1]}\n\nTASK is one of\n{rows}\n"
+            "  path/to/file.py:TASK: a task of your own"
+        )
         raise SystemExit(0)
     if not args or args[0].startswith("-"):
-        raise MastError(f"mast {verb_name} needs a task: mast {verb_name} {TASKS[0]} ...")
-    if args[0] not in TASKS:
-        raise unknown("task", args[0], TASKS)
-    return args[0], args[1:]
+        raise MastError(f"mast {verb_name} needs a task: mast {verb_name} {DEFAULT} ...")
+    return tasks.find(args[0]), args[1:]
 
 
 @verb("demo", "watch two teams solve the same task, side by side")
 def demo(args: list[str]) -> None:
-    task = _option(args, "--task") or TASKS[0]
-    if task not in DEMOS:
-        raise unknown("task", task, DEMOS)
-    shown = DEMOS[task]
-    config = _parse(DemoConfig, args, "mast demo", shown.config)
-    chosen = shown.evaluation(config, config.out or Path("runs/demo"))
+    given = _option(args, "--task") or DEFAULT
+    task = tasks.find(given)
+    shown = task.default_demo
+    config = _parse(DemoConfig, args, "mast demo", demo_defaults(task, given))
+    chosen = config.evaluation(shown.policies, config.out or Path("runs/demo"))
     if config.out is not None:
         _check_unused(config.out)
     elif Path("runs/demo").is_dir():
         from mast_swarm.evaluate.run import prepare
 
-        prepare(task, chosen)  # the last demo stays if this one cannot begin
+        prepare(task.name, chosen)  # the last demo stays if this one cannot begin
         _clear_demo(Path("runs/demo"))
     summary, made = _evaluate(task, chosen)
     last = max(row["t"] for row in summary["rows"])
+    outcome = shown.outcome or f"has a {task.metric.words} of {{{task.metric.name}:.{task.metric.digits}f}}"
     for policy in dict.fromkeys(row["policy"] for row in summary["rows"]):
         rows = [row for row in summary["rows"] if row["policy"] == policy and row["t"] == last]
-        print(f"{policy} {shown.outcome.format(**{row['metric']: row['mean'] for row in rows})} after {last:g} s")
+        print(f"{policy} {outcome.format(**{row['metric']: row['mean'] for row in rows})} after {last:g} s")
     print(f"open in a browser: {made['replay'].resolve()}")
 
 
@@ -157,23 +158,22 @@ def _clear_demo(folder: Path) -> None:
 @verb("evaluate", "roll policies out on the same start states; tables, summary, curves")
 def evaluate_verb(args: list[str]) -> None:
     task, rest = _task(args, "evaluate")
-    config = _parse(EvaluateConfig, rest, f"mast evaluate {task}", DEFAULTS[task])
-    from mast_swarm.evaluate.run import new_folder
+    config = _parse(EvaluateConfig, rest, f"mast evaluate {task.name}", defaults(task))
+    from mast_swarm.evaluate.run import Interrupted
 
-    folder = config.out or new_folder(task)
     try:
-        _, made = _evaluate(task, replace(config, out=folder))
-    except KeyboardInterrupt:
-        if not (folder / "summary.json").exists():
+        _, made = _evaluate(task, config)
+    except Interrupted as stopped:
+        if not (stopped.folder / "summary.json").exists():
             raise
-        again = f"the same command with --out {folder} --resume goes on"
-        print(f"mast: interrupted; what was finished is in {folder}, {again}", file=sys.stderr)
+        again = f"the same command with --out {stopped.folder} --resume goes on"
+        print(f"mast: interrupted; what was finished is in {stopped.folder}, {again}", file=sys.stderr)
         raise SystemExit(130) from None
     for what, path in made.items():
         print(f"{what}: {path}")
 
 
-def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
+def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
     """Run with progress bars, draw, show the table; the summary, and what each file is -> its path."""
     from rich.console import Console
 
@@ -182,7 +182,7 @@ def _evaluate(task: str, config: EvaluateConfig) -> tuple[dict[str, Any], dict[s
     from mast_swarm.view.terminal import bars, result_table
 
     with bars() as bar:
-        folder, summary = evaluate(task, config, bar(""))
+        folder, summary = evaluate(task.name, config, bar(""))
     made = report(folder)
     Console().print(result_table(summary))
     return summary, made
@@ -195,7 +195,7 @@ class TrainCommand:
     train: Annotated[TrainConfig, tyro.conf.arg(name="")]
     """What to learn."""
     recipe: str = "best"
-    """Where the settings start: best, paper, tiny, or another that `mast list` shows for the task."""
+    """Where the settings start: best, or another that `mast list` shows for the task."""
     config: Path | None = None
     """A TOML file of settings that differ from the recipe, those of [world] and [policy] in tables of these names."""
     out: Path | None = None
@@ -207,8 +207,8 @@ class TrainCommand:
     checkpoint_seconds: float = 300.0
     """Least time between two checkpoints."""
     keep_replay: bool = True
-    """Keep the replay in checkpoints (a sample is about 7.4 kB for 100 robots in navigation, in coverage for 32 robots
-    34 kB with four maps and 66 kB with five); without it resuming is exact only where the expert alone has driven."""
+    """Keep the replay in checkpoints (the run says how large they are); without it resuming is exact only where the
+    expert alone has driven."""
 
 
 @verb("train", "learn a policy by imitation, on a GPU or a laptop; resumable")
@@ -216,15 +216,17 @@ def train_verb(args: list[str]) -> None:
     stopped, settings = _option(args, "--resume"), _option(args, "--config")
     if stopped is not None and args[0].startswith("-"):
         chosen, rest = from_run(Path(stopped)), args
-        task = chosen.world.task
+        task = tasks.task_of(chosen.world)
     else:
         task, rest = _task(args, "train")
         chosen = recipe(_option(rest, "--recipe") or "best", task) if stopped is None else from_run(Path(stopped))
-    if chosen.world.task != task:
-        raise MastError(f"the run in {stopped} learns {chosen.world.task}, not {task}: `mast train --resume {stopped}`")
+    if tasks.task_of(chosen.world) is not task:
+        raise MastError(
+            f"the run in {stopped} learns {chosen.world.task}, not {task.name}: `mast train --resume {stopped}`"
+        )
     if settings is not None:
         chosen = from_toml(Path(settings), chosen)
-    command = _parse(TrainCommand, rest, f"mast train {task}", TrainCommand(train=chosen))
+    command = _parse(TrainCommand, rest, f"mast train {task.name}", TrainCommand(train=chosen))
     if command.resume is not None and command.out is not None:
         raise MastError("--resume names the folder already: leave --out away")
     from mast_swarm.train.run import train
@@ -287,13 +289,15 @@ class VerifyConfig:
 @verb("verify", "check the numbers on the cards of the shipped policies")
 def verify_verb(args: list[str]) -> None:
     config = _parse(VerifyConfig, args, "mast verify")
+    from mast_swarm import zoo
     from mast_swarm.evaluate.cards import verify
-    from mast_swarm.model.policy import zoo_names
     from mast_swarm.view.terminal import bars
 
     failed = 0
     with bars() as tick:
-        for verdict in verify(list(config.names or zoo_names()), full=config.full, device=config.device, progress=tick):
+        for verdict in verify(
+            list(config.names or zoo.policies()), full=config.full, device=config.device, progress=tick
+        ):
             failed += not verdict.holds
             print(verdict)
     if failed:
@@ -304,10 +308,10 @@ def verify_verb(args: list[str]) -> None:
 class TrainBenchConfig:
     """How long a training step takes on this machine, and where the time goes."""
 
-    task: str = TASKS[0]
-    """The task."""
-    recipe: str = "paper"
-    """Whose shapes to measure: a recipe of the task."""
+    task: str = DEFAULT
+    """The task, as `mast list` shows it, or path/to/file.py:TASK."""
+    recipe: Annotated[str, _UNSET] = ""
+    """Whose shapes to measure: a recipe of the task; unset: its first."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     out: Path = Path("runs/bench")
@@ -315,9 +319,8 @@ class TrainBenchConfig:
 
 
 def _bench_train(config: TrainBenchConfig) -> None:
-    if config.task not in TASKS:
-        raise unknown("task", config.task, TASKS)
-    chosen = recipe(config.recipe, config.task)
+    task = tasks.find(config.task)
+    chosen = recipe(config.recipe or next(iter(recipes(task))), task)
     import json
 
     from mast_swarm.evaluate.actors import pick_device
@@ -328,7 +331,7 @@ def _bench_train(config: TrainBenchConfig) -> None:
     device = pick_device(config.device)
     _writable(config.out)
     found = bench_train(chosen, device)
-    made = config.out / f"{file_name(f'train-{config.task}', found['device'])}.json"
+    made = config.out / f"{file_name(f'train-{task.name}', found['device'])}.json"
     write_json(made, found)
     print(json.dumps(found, indent=1))
     print(f"written: {made}")
@@ -394,42 +397,70 @@ def bench_verb(args: list[str]) -> None:
 class ListConfig:
     """What there is to name on the command line: tasks, how they start, controllers, shipped policies, recipes."""
 
+    tasks: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Which tasks, or path/to/file.py:TASK; none: all that are installed."""
+
 
 @verb("list", "what there is: tasks, scenarios, controllers, shipped policies, recipes")
 def list_verb(args: list[str]) -> None:
-    _parse(ListConfig, args, "mast list")
-    from mast_swarm import controllers
+    config = _parse(ListConfig, args, "mast list")
+    from mast_swarm import zoo
     from mast_swarm.evaluate.cards import opening
-    from mast_swarm.model.policy import zoo_names
-    from mast_swarm.world import base, coverage, navigation  # noqa: F401  the last two register their task
 
-    for task in TASKS:
-        starts, registered = base.find(task).starts
-        shipped = [name for name in zoo_names() if name.startswith(f"{task}/")]
-        named = controllers.names(task)
-        families = " (K: a number)" if any("K" in name for name in named) else ""
-        sections = {
-            f"controllers{families}": [(name, _about(name, task)) for name in named],
-            "trained policies": [(name.removeprefix(f"{task}/"), _sentence(opening(name))) for name in shipped],
-            starts: [(found.usage, found.summary) for found in registered()],
-            "recipes for training": [(name, "") for name in RECIPES[task]],
+    for task in [tasks.find(name) for name in config.tasks or tasks.names()]:
+        shipped = [name for name in zoo.policies() if name.startswith(f"{task.name}/")]
+        families = " (K: a number)" if any("K" in name for name in task.controllers) else ""
+        sections: dict[str, list[tuple[str, str]]] = {
+            f"controllers{families}": [(name, _about(task, name)) for name in task.controller_names],
+            "trained policies": [(name.split("/", 1)[1], _sentence(opening(name))) for name in shipped],
         }
-        print(f"task {task}")
+        if task.starts is not None:
+            title, registered = task.starts
+            sections[title] = [(found.usage, found.summary) for found in tasks.imported(registered)()]
+        sections["recipes for training"] = [(name, "") for name in recipes(task)]
+        print(f"task {task.name}")
         for title, rows in sections.items():
-            print(f"  {title}")
+            if rows:
+                print(f"  {title}")
             for name, summary in rows:
                 print(f"    {name:<12} {summary}".rstrip())
+    if not config.tasks:
+        for name, why in tasks.broken().items():
+            print(f"task {name} of another package cannot be used: {why}")
 
 
-def _about(controller: str, task: str) -> str:
-    """The first sentence of a registered controller's docstring."""
-    from mast_swarm import controllers
-
-    found: Any = controllers.find(controller.replace("K", "1"), task=task)
-    return _sentence(inspect.getdoc(found.func) or "")
+def _about(task: Task, controller: str) -> str:
+    """The first sentence of a controller's docstring."""
+    return _sentence(inspect.getdoc(tasks.imported(task.controllers[controller])) or "")
 
 
 def _sentence(text: str) -> str:
     """The first sentence of a text, in one line and cut where that would be long."""
+    if not text:
+        return ""
     sentence = " ".join(text.split()).split(". ")[0].rstrip(".") + "."
     return textwrap.shorten(sentence, 130, placeholder=" ...")
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """Check a world of your own: seeds, batches, shapes, dtypes, devices. Says what to mend."""
+
+    task: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="TASK")]]
+    """path/to/file.py:TASK, or the name of an installed task."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to run besides the CPU; auto: a GPU too where there is one."""
+
+
+@verb("check", "check a task of your own, and say what to mend")
+def check_verb(args: list[str]) -> None:
+    config = _parse(CheckConfig, args, "mast check")
+    from mast_swarm.testing import check_task
+
+    for line in check_task(tasks.find(config.task), config.device):
+        print(line)
+    print(f"{config.task}: all checks passed")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -40,3 +41,26 @@ def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
     with whole_file(path) as part:
         part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def new_folder(path: Path) -> Path:
+    """Make a folder that was not there: the path itself, or with -2, -3, ... behind it. Nobody else gets the same."""
+    for number in itertools.count(1):
+        made = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            made.mkdir(parents=True)
+            return made
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise MastError(f"cannot write to {made}: {error.strerror}") from None
+    raise AssertionError("counting ends")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None where there is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -13,9 +13,9 @@ import pytest
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import evaluate
-from mast_swarm.model import policy as zoo
-from mast_swarm.model.policy import Policy, load
-from mast_swarm.world.config import CoverageConfig
+from mast_swarm.model.policy import Policy, load_learned
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from shared import use_zoo
 
 ROOT = Path(__file__).parents[2]
 SMALL = CoverageConfig(agents=4, features=3, side=128.0, resolution=4.0, sensor=32.0, local_map=128.0)
@@ -44,7 +44,7 @@ def written(folder: Path, cell: str = "one") -> dict[str, Any]:
 def test_a_cell_holds_what_evaluate_gives(
     sweep: ModuleType, tmp_path: Path, coverage_zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zoo, "ZOO", coverage_zoo)
+    use_zoo(monkeypatch, coverage_zoo)
     sweep.main(settings(sweep, tmp_path))
     cell = written(tmp_path)
     assert list(cell["policies"]) == ["clairvoyant", "c-cvt", "d-cvt", "lpac-k3", "mast-m"]
@@ -75,15 +75,15 @@ def test_only_what_is_missing_or_learned_anew_runs(
         return evaluate(task, config, progress)
 
     monkeypatch.setattr(sweep.kept, "evaluate", counted)
-    monkeypatch.setattr(zoo, "ZOO", tmp_path / "empty")
+    use_zoo(monkeypatch, tmp_path / "empty")
     sweep.main(settings(sweep, tmp_path, shard="1/2"))
     assert ran == ["clairvoyant", "c-cvt", "d-cvt"]  # what is not shipped is left out
     before = written(tmp_path)
 
     mine = tmp_path / "zoo"
-    policy = load(coverage_zoo / "coverage" / "mast-m")
+    policy = load_learned(coverage_zoo / "coverage" / "mast-m")
     policy.save(mine / "coverage" / "mast-m")
-    monkeypatch.setattr(zoo, "ZOO", mine)
+    use_zoo(monkeypatch, mine)
     sweep.main(settings(sweep, tmp_path, shard="1/2"))
     assert ran[3:] == ["mast-m"]
     after = written(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import evaluate
-from mast_swarm.world.config import NavigationConfig
+from mast_swarm.tasks.navigation.config import NavigationConfig
 
 ROOT = Path(__file__).parents[2]
 

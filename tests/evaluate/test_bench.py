@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from mast_swarm.comms import Channel, DecentralPolicy
+from mast_swarm.comms import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import bench, cost, measure
-from mast_swarm.evaluate.bench import Alone, Together, bench_scale
+from mast_swarm.evaluate.bench import Setting, bench_scale
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
 from mast_swarm.evaluate.measure import Clock, Memory, file_name, medians
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model import Policy, PolicyConfig
-from mast_swarm.world.config import NavigationConfig
-from mast_swarm.world.navigation import Navigation
+from mast_swarm.tasks.navigation.config import NavigationConfig
+from mast_swarm.tasks.navigation.world import Navigation
 from shared import mast, one_line
 
 CPU = torch.device("cpu")
+DENSITY = 100.0  # robots per square kilometre
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_dense_runs_only_where_it_may(quick: None, monkeypatch: pytest.MonkeyPat
     assert "dense_ms" in first  # nothing is known of it before
     assert "dense_ms" not in second and "dense_ms" not in third
     monkeypatch.setattr(bench, "DENSE_SECONDS", math.inf)
-    monkeypatch.setattr(bench, "free_memory", lambda device: cost.step_bytes(PolicyConfig(), 60, bench.DENSITY))
+    monkeypatch.setattr(bench, "free_memory", lambda device: cost.step_bytes(PolicyConfig(), 60, DENSITY))
     monkeypatch.setattr(cost, "_DENSE", 10**9)
     assert "dense_ms" not in bench_scale(ScaleConfig(agents=(60,)), CPU)["rows"][0]
 
@@ -180,33 +181,35 @@ def test_world_and_decentral_from_the_command_line(
     half, alone = (json.loads(file.read_text()) for file in sorted(tmp_path.glob("decentral-*.json")))
     assert (alone["precision"], half["precision"]) == ("fp32", "bf16") and list(tmp_path.glob("decentral-*-bf16.json"))
     (row,) = alone["rows"]
-    assert list(row["parts_ms"]) == ["decide", "perceive", "relay"]
+    assert list(row["parts_ms"]) == ["perceive", "relay", "decide"]
     assert row["ratio"] == pytest.approx(row["step_ms"] / row["central_ms"])
     assert row["robots_per_s"] == pytest.approx(1e3 * 24 / row["step_ms"])
 
 
 @torch.inference_mode()
 def test_what_is_measured_is_what_evaluation_runs() -> None:
-    policy = Policy.load(bench.POLICY)
+    setting = Setting(ScaleConfig(), CPU)
+    assert setting.name == "navigation/mast-m" and setting.density(20) == pytest.approx(DENSITY)
     world = Navigation(NavigationConfig(agents=20, scenario="clusters-1"))
-    ran = rollout(world, policy, [0], 3, record=1)
-    team = Together(policy, 20, CPU, "fp32")
-    for _ in range(3):
-        team.step(Clock(CPU))
-    assert torch.equal(team.state.positions[0], torch.from_numpy(ran.recordings[0].positions[3]))
-
-    alone, state = Alone(policy, 2, 20, CPU, "fp32"), world.reset([0, 1])
-    run = DecentralPolicy(policy, Channel(delay=1.0), 1.0)
-    run.start([0, 1])
-    for _ in range(6):
-        alone.step(Clock(CPU))
-        state = world.step(state, run.act(world.observe(state)))
-        assert torch.equal(alone.state.positions, state.positions)
+    for channel, loop in ((None, setting.together(20)), (Channel(delay=1.0), setting.alone(1, 20))):
+        ran = rollout(world, setting.policy, [0], 6, channel=channel)
+        for _ in range(6):
+            bench._whole_step(loop)(Clock(CPU))
+        assert torch.equal(loop.state.positions, ran.state.positions)
     # Settling moves robots by another hand, and leaves tables as old as if they had decided alone.
-    settled = Alone(policy, 1, 20, CPU, "fp32")
-    settled.settle(5)
-    assert settled.held.step == 5 and int(settled.held.stamps[0, 0, 0]) == 5
-    assert int(settled.held.stamps.max()) == 5 and int((settled.held.stamps >= 0).sum()) > 60
+    loop = setting.alone(1, 20)
+    bench._settle(loop, setting.policy, [0])
+    held = loop.actor.run.state
+    assert held.step == bench.SETTLED - 1 and int(held.stamps[0, 0, 0]) == bench.SETTLED - 1
+    assert int((held.stamps >= 0).sum()) > 60
+
+
+def test_a_task_without_policies_is_measured_with_an_untrained_one(quick: None) -> None:
+    task = Path(__file__).parents[2] / "examples" / "flocking.py"
+    found = bench_scale(ScaleConfig(task=f"{task}:TASK", agents=(20,)), CPU)
+    assert (found["task"], found["policy"]) == ("flocking", "untrained") and found["rows"][0]["step_ms"] > 0
+    with pytest.raises(MastError, match="unknown policy 'mast-m'"):
+        Setting(ScaleConfig(task=f"{task}:TASK", policy="mast-m"), CPU)
 
 
 TOO_LARGE = [
@@ -229,23 +232,23 @@ def test_what_does_not_fit_is_refused_before_it_starts(
 
 
 def test_default_sizes_are_those_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = Policy(PolicyConfig())
-    monkeypatch.setattr(bench, "free_memory", lambda device: cost.step_bytes(policy.config, 3_000, bench.DENSITY))
-    assert bench._fitting(policy, ScaleConfig(), CPU) == [100, 300, 1_000, 3_000]
+    setting = Setting(ScaleConfig(), CPU)
+    monkeypatch.setattr(bench, "free_memory", lambda device: cost.step_bytes(setting.model, 3_000, DENSITY))
+    assert bench._fitting(setting, ScaleConfig()) == [100, 300, 1_000, 3_000]
     monkeypatch.setattr(bench, "free_memory", lambda device: None)
-    assert bench._fitting(policy, ScaleConfig(agents=(10**9, 5)), CPU) == [5, 10**9]
+    assert bench._fitting(setting, ScaleConfig(agents=(10**9, 5))) == [5, 10**9]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a peak can be forgotten")
 @torch.inference_mode()
 def test_the_estimate_that_refuses_is_above_what_a_step_takes() -> None:
-    policy, agents = Policy.load(bench.POLICY), 4_000
-    Together(policy, agents, CPU, "fp32").step(Clock(CPU))  # loads what is compiled
+    setting, agents = Setting(ScaleConfig(), CPU), 4_000
+    setting.together(agents).step()  # loads what is compiled
     memory = Memory(CPU)
-    team = Together(policy, agents, CPU, "fp32")
+    loop = setting.together(agents)
     memory.restart()
-    team.step(Clock(CPU))
-    needed = cost.step_bytes(policy.config, agents, bench.DENSITY)
+    loop.step()
+    needed = cost.step_bytes(setting.model, agents, DENSITY)
     assert needed / 3 < memory.peak() < 1.2 * needed
 
 
@@ -262,7 +265,7 @@ MEASURED = [  # environments, robots, device, bytes: from the files in benchmark
 def test_estimates_of_deciding_alone_are_above_what_was_measured(
     environments: int, agents: int, device: str, seen: float
 ) -> None:
-    needed = cost.decentral_bytes(PolicyConfig(), environments, agents, bench.DENSITY, device)
+    needed = cost.decentral_bytes(PolicyConfig(), environments, agents, DENSITY, device)
     assert seen < needed < 3 * seen
     assert cost.table_bytes(1, 100, device, layers=10) > 3 * cost.table_bytes(1, 100, device)
 

@@ -7,26 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from mast_swarm import CoverageConfig
+from mast_swarm import CoverageConfig, zoo
 from mast_swarm.cli import main
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate import cards
 from mast_swarm.evaluate.cards import Claim, Verdict, read_claims, verify
-from mast_swarm.model import policy
-from mast_swarm.model.policy import ZOO, Policy, load, zoo_names
+from mast_swarm.model.policy import Policy, load_learned
+from shared import use_zoo
 
 
 def test_every_shipped_policy_loads_and_has_a_card_with_a_short_and_a_full_claim():
-    assert "navigation/mast-m" in zoo_names()
-    for name in zoo_names():
-        load(name)
-        claims = read_claims(ZOO / name / "card.md")
+    assert "navigation/mast-m" in zoo.policies()
+    for name in zoo.policies():
+        load_learned(name)
+        claims = read_claims(zoo.policies()[name] / "card.md")
         assert any(claim.short for claim in claims)
         assert any(not claim.short for claim in claims)
 
 
 def test_the_zoo_keeps_within_its_size():
-    sizes = [file.stat().st_size for file in ZOO.rglob("*.safetensors")]
+    sizes = [file.stat().st_size for file in Path(zoo.__file__).parent.rglob("*.safetensors")]
     assert max(sizes) < 12e6
     assert sum(sizes) < 60e6
 
@@ -97,8 +96,8 @@ settings = {{ agents = 4, features = 3, side = 256, sigma = [20, 30], episodes =
 def test_a_cost_holds_up_to_what_the_card_allows(tmp_path: Path, coverage_zoo: Path, capsys, monkeypatch, name: str):
     """Three control periods hardly change the cost, so that it is about 1: no worse than 1, far worse than 0.5."""
     shutil.copytree(coverage_zoo, tmp_path / "zoo")
-    monkeypatch.setattr(policy, "ZOO", tmp_path / "zoo")
-    monkeypatch.setattr(cards, "ZOO", tmp_path / "zoo")
+    use_zoo(monkeypatch, tmp_path / "zoo")
+    use_zoo(monkeypatch, tmp_path / "zoo")
     for mean, word in ((1.0, "holds"), (0.5, "FAILS")):
         (tmp_path / "zoo" / "coverage" / name / "card.md").write_text(COST_CARD.format(mean=mean))
         if word == "holds":
@@ -117,7 +116,7 @@ def test_a_claim_sets_the_evaluation_of_its_task():
     config = Claim("cost", 1.0, 0.5, 0.1, 0.1, settings).config("coverage", "p", Path("o"), "cpu")
     assert config.world == CoverageConfig(density="points:a.csv", window=(1.0, 2.0))
     assert (config.policy, config.episodes, config.steps) == (("p",), 7, 600)  # the task's own steps
-    with pytest.raises(MastError, match="unknown setting of a claim 'densty': did you mean density"):
+    with pytest.raises(MastError, match="unknown setting 'densty': did you mean density"):
         Claim("cost", 1.0, 0.5, 0.1, 0.1, {"densty": "x"}).config("coverage", "p", Path("o"), "cpu")
 
 

@@ -13,17 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mast_swarm import Channel, Coverage, CoverageConfig, MastError, Navigation, NavigationConfig, load, rollout
+from mast_swarm import Channel, Coverage, CoverageConfig, MastError, Navigation, NavigationConfig, rollout
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.evaluate.actors import Central, Decentral, labels, make_actor
-from mast_swarm.evaluate.config import DEFAULTS, EvaluateConfig
+from mast_swarm.evaluate.actors import Central, Decentral, make_actor
+from mast_swarm.evaluate.config import EvaluateConfig, defaults
+from mast_swarm.evaluate.policies import labels
 from mast_swarm.evaluate.results import curves, interval
 from mast_swarm.evaluate.run import _batch, evaluate, prepare
 from mast_swarm.model import policy as policy_module
-from mast_swarm.world.config import WORLDS
-from mast_swarm.world.density import sample
-from mast_swarm.world.points import read_points
+from mast_swarm.model.policy import load_learned
+from mast_swarm.tasks.base import find, names
+from mast_swarm.tasks.coverage.density import sample
+from mast_swarm.tasks.coverage.points import read_points
+from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
+from shared import use_zoo
 
 CITIES = Path(__file__).parents[2] / "docs" / "cities"
 WORLD = CoverageConfig(agents=6, features=5, side=256.0, sensor=32.0, local_map=128.0, communication_range=96.0)
@@ -48,7 +52,7 @@ def test_rows_state_what_a_cost_depends_on(finished: tuple[Path, dict[str, Any]]
     assert found == [(m, p, t) for m in METRICS for p in ("clairvoyant", "d-cvt") for t in (0.0, 50.0, 51.0)]
     keys = {"scenario": "gaussians", "agents": 6, "features": 5, "side": 256.0, "dt": 0.2}
     for row in summary["rows"]:
-        assert list(row)[:10] == ["policy", "task", *keys, "delay", "loss", "seed"]
+        assert list(row)[:11] == ["policy", "task", *keys, "delay", "loss", "failure", "seed"]
         assert {key: row[key] for key in keys} == keys
     last = {row["metric"]: row for row in summary["paired"] if row["t"] == 51.0}
     assert last["cost_time_average"]["mean"] < 0  # who knows the density is below who must discover it
@@ -113,27 +117,27 @@ def test_start_states_are_tried_where_that_tells_something(
     asked: list[Any] = []
     reset = kind.reset
     monkeypatch.setattr(kind, "reset", lambda self, *args: asked.append(args) or reset(self, *args))
-    prepare(task, replace(DEFAULTS[task], world=world, episodes=5, device="cpu"))
+    prepare(task, replace(defaults(find(task)), world=world, episodes=5, device="cpu"))
     assert len(asked) == drawn
 
 
 def test_every_task_has_defaults_and_scenarios() -> None:
-    assert set(DEFAULTS) == set(WORLDS)
-    for task, config in DEFAULTS.items():
-        assert type(config.world) is WORLDS[task]
+    for name in names():
+        config = defaults(find(name))
+        assert type(config.world) is find(name).Config
         assert len(config.scenarios()) == len(config.seeds()) == config.episodes
-    assert set(DEFAULTS["coverage"].scenarios()) == {"gaussians"}
+    assert set(defaults(find("coverage")).scenarios()) == {"gaussians"}
     with pytest.raises(MastError, match="of a world for coverage, not for navigation"):
-        prepare("navigation", DEFAULTS["coverage"])
+        prepare("navigation", defaults(find("coverage")))
     pairs = [f"clusters-{robots}-{goals}" for robots in (1, 5, 10) for goals in (1, 5, 10)]
-    assert DEFAULTS["navigation"].scenarios() == pairs * 6
+    assert defaults(find("navigation")).scenarios() == pairs * 6
 
 
 def test_shipped_policies_by_name(coverage_zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_module, "ZOO", coverage_zoo)
+    use_zoo(monkeypatch, coverage_zoo)
     world = Coverage(WORLD)
     for name, alone in (("mast-m", DecentralPolicy), ("lpac-k3", DecentralLPAC)):
-        assert load(f"coverage/{name}").config.task == "coverage"
+        assert load_learned(f"coverage/{name}").config.task == "coverage"
         assert isinstance(make_actor(name, world), Central)
         actor = make_actor(name, world, Channel(delay=0.2))
         assert isinstance(actor, Decentral) and isinstance(actor.run, alone)
@@ -142,7 +146,7 @@ def test_shipped_policies_by_name(coverage_zoo: Path, monkeypatch: pytest.Monkey
     given = ["coverage/mast-m", "lpac-k3", "d-cvt"]
     assert labels(given, "coverage") == ["mast-m", "lpac-k3", "d-cvt"]
     with pytest.raises(MastError, match="unknown policy 'coverage/mast-n': did you mean coverage/mast-m"):
-        load("coverage/mast-n")
+        load_learned("coverage/mast-n")
     with pytest.raises(MastError, match="unknown policy 'lsap': "):
         make_actor("lsap", world)
     with pytest.raises(MastError, match="'coverage/mast-m' was trained for coverage, not for navigation"):
@@ -212,6 +216,51 @@ def test_cities(name: str, middle: tuple[float, float], tmp_path: Path) -> None:
 
 def test_lpac_is_told_how_wide_the_world_is() -> None:
     policy = policy_module.LPAC()
-    assert policy.side == 1024.0
-    make_actor(policy, Coverage(CoverageConfig(side=512.0, agents=2)))
-    assert policy.side == 512.0
+    assert policy.surroundings(512.0) == {"side": 512.0}
+    worlds = [Coverage(CoverageConfig(side=side, resolution=8.0, agents=2)) for side in (512.0, 1024.0)]
+    states = [world.reset([1]) for world in worlds]
+    seen = [world.observe(state) for world, state in zip(worlds, states, strict=True)]
+    for channel in (None, Channel(delay=0.2)):
+        together = [make_actor(policy, world, channel) for world in worlds]  # one policy in two worlds
+        for actor in together:
+            actor.start([1])
+        mixed = [[a.act(*given) for a, *given in zip(together, states, seen, strict=True)] for _ in range(3)]
+        for n, world in enumerate(worlds):
+            alone = make_actor(policy, world, channel)
+            alone.start([1])
+            commands = [alone.act(states[n], seen[n]) for _ in range(3)]
+            assert all(torch.equal(row[n], command) for row, command in zip(mixed, commands, strict=True))
+        given = policy.inputs(seen[0])
+        assert not torch.equal(mixed[0][0], policy(**given))  # which takes the training world's width
+        if channel is None:
+            assert torch.equal(mixed[0][0], policy(**given, side=512.0))
+
+
+LARGE = 2**63 + 1  # more than int64 holds
+
+
+@pytest.mark.parametrize("channel", [None, Channel(delay=0.2)])
+@pytest.mark.parametrize("double", [False, True])
+@torch.no_grad()
+def test_an_exploring_policy_runs_in_float64_from_any_seed(channel: Channel | None, double: bool) -> None:
+    world = Coverage(CoverageConfig(side=256.0, resolution=4.0, agents=4))
+    start = world.reset([LARGE])
+    policy = policy_module.Policy(replace(COVERAGE, layers=1, exploration_time=50.0), seed=1)
+    actor = make_actor(policy.double() if double else policy, world, channel)
+    ends = []
+    for kind in (torch.float64, torch.float32):
+        state = world.state(start.positions.to(kind), start.density)
+        actor.start([LARGE])
+        for _ in range(3):
+            state = world.step(state, actor.act(state, world.observe(state)))
+        assert state.positions.dtype == (torch.float64 if double else kind)
+        ends.append(state.positions)
+    assert torch.allclose(ends[0].float(), ends[1].float(), atol=1e-3)
+
+
+def test_controllers_take_any_seed() -> None:
+    world = Navigation(NavigationConfig(agents=5))
+    state = world.reset([LARGE])
+    actor = make_actor("explorer", world)
+    actor.start([LARGE])
+    assert torch.isfinite(actor.act(state, world.observe(state))).all()

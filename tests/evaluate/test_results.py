@@ -17,7 +17,21 @@ from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.results import curves, interval
 from mast_swarm.evaluate.run import evaluate
 
-KEYS = ["policy", "task", "scenario", "agents", "delay", "loss", "seed", "episodes", "metric", "t", "mean", "ci95"]
+KEYS = [
+    "policy",
+    "task",
+    "scenario",
+    "agents",
+    "delay",
+    "loss",
+    "failure",
+    "seed",
+    "episodes",
+    "metric",
+    "t",
+    "mean",
+    "ci95",
+]
 METRICS = ["success_rate", "collisions", "distance"]
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-import mast_swarm.controllers.coverage  # noqa: F401  registers them
+import mast_swarm.tasks.coverage.controllers  # noqa: F401  registers them
 from mast_swarm import Channel, MastError, Navigation, NavigationConfig, Policy, PolicyConfig, Recording, rollout
-from mast_swarm.controllers import Lsap
-from mast_swarm.evaluate.actors import labels, make_actor, pick_device
+from mast_swarm.evaluate.actors import make_actor, pick_device
+from mast_swarm.evaluate.policies import labels
 from mast_swarm.space.maps import unpack
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.coverage import Coverage
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.world import Coverage
+from mast_swarm.tasks.navigation.controllers import Lsap
 
 SEEDS = [3, 8, 21]
 

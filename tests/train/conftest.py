@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from mast_swarm.model.config import COVERAGE, LPACConfig, PolicyConfig
+from mast_swarm import CoverageConfig, NavigationConfig
+from mast_swarm.model.config import LPACConfig, PolicyConfig
+from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
 from mast_swarm.train.config import TrainConfig
-from mast_swarm.train.recipes import recipe
-from mast_swarm.world.config import CoverageConfig, NavigationConfig
+from shared import recipe
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,13 @@ from mast_swarm.model.policy import Policy, make
 from mast_swarm.space import dense as space_dense
 from mast_swarm.space.graph import MatrixGraph
 from mast_swarm.space.voronoi import _dense_moments, _in_turns
+from mast_swarm.tasks.coverage import _dense as dense
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.world import Coverage
 from mast_swarm.train.collector import Collector, sample_layout
 from mast_swarm.train.config import TrainConfig
-from mast_swarm.train.recipes import recipe
 from mast_swarm.train.replay import Replay
-from mast_swarm.world import _coverage_dense as dense
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.coverage import Coverage
+from shared import recipe
 
 META = torch.device("meta")
 CONFIG = CoverageConfig(seen_map=True)
@@ -66,8 +66,8 @@ def test_policies_decide_without_waiting(step: dict[str, Any], name: str, monkey
     policy = make(recipe(name, "coverage").policy).to(META)
     observation = SimpleNamespace(features=step["features"], positions=step["positions"], graph=step["graph"])
     if isinstance(policy, Policy):
-        policy.path = "dense"  # what a team of this size takes on CUDA
-        given: dict[str, torch.Tensor] = {"component": space_dense.labels(step["graph"].adjacency())}
+        # The path is what a team of this size takes on CUDA.
+        given: dict[str, Any] = {"component": space_dense.labels(step["graph"].adjacency()), "path": "dense"}
     else:
         given = policy.inputs(observation)
         del given["features"], given["positions"]

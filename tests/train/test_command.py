@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mast_swarm.train.config import from_run
-from mast_swarm.train.recipes import recipe
-from shared import mast
+from shared import mast, recipe
 
 SETTINGS = shlex.split("""--agents 4 --features 3 --side 64 --communication-range 40 --sensor 16 --local-map 48
 --sigma 6 8 --layers 1 --epochs 2 --environments 2 --steps 3 --replay 20 --batch 4 --validation 2 --validation-steps 3

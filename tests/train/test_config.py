@@ -14,6 +14,8 @@ import pytest
 
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import LPACConfig
+from mast_swarm.tasks.base import find, names
+from mast_swarm.tasks.navigation.recipes import PAPER
 from mast_swarm.train.config import (
     MOST_ENVIRONMENTS,
     MOST_EPOCHS,
@@ -23,8 +25,9 @@ from mast_swarm.train.config import (
     from_run,
     from_toml,
     plain,
+    recipes,
 )
-from mast_swarm.train.recipes import PAPER, RECIPES, recipe
+from shared import recipe
 
 
 def test_the_paper_recipe_is_the_papers() -> None:
@@ -41,7 +44,7 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
         recipe("papper")
 
 
-@pytest.mark.parametrize(("task", "name"), [(task, name) for task, found in RECIPES.items() for name in found])
+@pytest.mark.parametrize(("task", "name"), [(task, name) for task in names() for name in recipes(find(task))])
 def test_settings_survive_json(task: str, name: str) -> None:
     config = recipe(name, task)
     assert from_plain(json.loads(json.dumps(plain(config)))) == config
@@ -85,7 +88,7 @@ def test_toml_may_name_another_kind_of_policy(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[policy]\nkind = "lpac"\nhops = 2')
     best, lpac = recipe("best", "coverage"), recipe("lpac-k3", "coverage")
-    assert from_toml(file, best).policy == LPACConfig(hops=2, observation_dim=(5, 32, 32))
+    assert from_toml(file, best).policy == LPACConfig(task="coverage", hops=2, observation_dim=(5, 32, 32))
     assert from_toml(file, lpac).policy == replace(lpac.policy, hops=2)  # keeps what the recipe says
     file.write_text('[policy]\nkind = "mast"')
     paper = recipe("paper", "coverage").policy

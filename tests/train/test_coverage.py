@@ -12,25 +12,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mast_swarm import controllers
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.model.policy import load, make
+from mast_swarm.model.policy import load_learned, make
 from mast_swarm.space import components
+from mast_swarm.tasks.base import find
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.world import Coverage
 from mast_swarm.train import checkpoint
 from mast_swarm.train.bench import bench_train
 from mast_swarm.train.collector import Collector, sample_layout
 from mast_swarm.train.config import TrainConfig, from_run
 from mast_swarm.train.learner import Learner
-from mast_swarm.train.recipes import recipe
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.run import train
 from mast_swarm.train.team import start_seeds
 from mast_swarm.train.trainer import Trainer
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.coverage import Coverage
-from shared import Stopped, options, stop_after
+from shared import Stopped, options, recipe, stop_after
 
 CPU = torch.device("cpu")
 
@@ -81,7 +80,7 @@ def test_a_sample_of_the_paper_recipe_is_small() -> None:
 def test_a_sample_holds_what_was_seen_and_the_experts_command(kind: str, request: pytest.FixtureRequest) -> None:
     config = replace(request.getfixturevalue(kind), keep_every=1, expert_share=0.5, environments=12, replay=120)
     made, world = collector(config), Coverage(config.world)
-    expert = controllers.make("clairvoyant", task="coverage", dt=config.world.dt, max_speed=config.world.max_speed)
+    expert = find("coverage").make_controller("clairvoyant", dt=config.world.dt, max_speed=config.world.max_speed)
     made.begin(0)
     empty = 0
     for _ in range(10):
@@ -113,7 +112,7 @@ def test_samples_are_kept_as_often_as_asked_wherever_the_expert_drives_alone(sma
     trainer.one_epoch()
     assert int(trainer.replay.pushed) == 3 * config.environments
     world = Coverage(config.world)
-    expert = controllers.make("clairvoyant", task="coverage", dt=1.0, max_speed=5.0)
+    expert = find("coverage").make_controller("clairvoyant", dt=1.0, max_speed=5.0)
     state = world.reset(start_seeds(config, 0, range(config.environments)))
     for step in range(12):
         observation = world.observe(state)
@@ -127,7 +126,7 @@ def test_samples_are_kept_as_often_as_asked_wherever_the_expert_drives_alone(sma
 
 def test_targets_may_tell_how_far_goals_are(small_coverage: TrainConfig) -> None:
     cut, whole = (collector(replace(small_coverage, target_limit=limit, expert_share=1.0)) for limit in (1.0, 4.0))
-    goals = controllers.make("clairvoyant", task="coverage", dt=1.0, max_speed=5.0)
+    goals = find("coverage").make_controller("clairvoyant", dt=1.0, max_speed=5.0)
     for made in (cut, whole):
         made.begin(0)
         state, observation = made.team.state, made.team.world.observe(made.team.state)
@@ -204,7 +203,7 @@ def test_a_run_that_was_stopped_ends_bit_for_bit_like_one_that_was_not(
     for one, other in zip(rows(tmp_path / "whole"), rows(tmp_path / "parts"), strict=True):
         assert [one.get(key) for key in keys] == [other.get(key) for key in keys]
     assert from_run(tmp_path / "parts") == config
-    assert load(tmp_path / "parts" / "best").config == config.policy
+    assert load_learned(tmp_path / "parts" / "best").config == config.policy
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
@@ -284,7 +283,7 @@ def test_validation_is_the_mean_cost_over_time(small_coverage: TrainConfig, tmp_
         with torch.no_grad():
             state = world.step(state, policy(**policy.inputs(world.observe(state))))
     assert measured == pytest.approx(float(world.metrics(state)["cost_time_average"].mean()), rel=1e-6)
-    assert load(tmp_path / "best").config == config.policy
+    assert load_learned(tmp_path / "best").config == config.policy
 
 
 def test_batch_norm_learns_from_updates_alone_and_is_averaged(small_coverage: TrainConfig, tmp_path: Path) -> None:
@@ -318,7 +317,7 @@ def test_other_settings_are_listed_whatever_the_kind_of_policy(
 
 
 def test_an_expert_that_the_task_does_not_have(small_coverage: TrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(MastError, match="unknown expert 'informed': known: clairvoyant"):
+    with pytest.raises(MastError, match="unknown expert 'informed': known: c-cvt, clairvoyant, d-cvt"):
         train(replace(small_coverage, expert="informed"), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 

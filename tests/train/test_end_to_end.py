@@ -10,10 +10,10 @@ import pytest
 
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model.policy import Policy, make
+from mast_swarm.tasks.coverage.world import Coverage
+from mast_swarm.tasks.navigation.world import Navigation
 from mast_swarm.train.config import from_run
-from mast_swarm.train.recipes import recipe
-from mast_swarm.world.coverage import Coverage
-from mast_swarm.world.navigation import Navigation
+from shared import recipe
 
 
 @pytest.mark.slow

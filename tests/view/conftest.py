@@ -13,11 +13,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-import mast_swarm.controllers.coverage  # noqa: F401  registers what drives the robots
+import mast_swarm.tasks.coverage.controllers  # noqa: F401  registers what drives the robots
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.world.config import CoverageConfig
-from mast_swarm.world.coverage import Coverage
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.world import Coverage
 
 if TYPE_CHECKING:
     from browsing import WebDriver

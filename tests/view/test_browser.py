@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 
 from browsing import ActionChains, By, Keys, Player, Select, WebDriver
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.view.coverage import seen
+from mast_swarm.tasks.coverage.view import seen_by
 from mast_swarm.view.replay import write_replay
 
 MakeRecording = Callable[..., Recording]
@@ -254,7 +254,7 @@ def test_coverage_colours_what_the_team_has_seen(cover: Player, make_cover: Make
         cover.seek(t)
         address = cover.run("return mastReplay.recordings[0].map.toDataURL()")
         image = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).convert("RGB"))
-        known = seen(recording, t)
+        known = seen_by(recording, t)
         assert ((image[..., 0] > image[..., 2])[::-1] == known).all()  # the world's y points up, a picture's down
         share = recording.scene["density"][known].sum() / recording.scene["density"].sum()
         assert f"{100 * share:.0f} % of the density seen" in cover.find(".status").text

@@ -17,22 +17,23 @@ from PIL import Image
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.view.coverage import cells, links, seen, shaded
+from mast_swarm.tasks.base import find, names
+from mast_swarm.tasks.coverage.view import cells, links, seen_by, shaded
+from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import frame, frames
 from mast_swarm.view.replay import write_replay
 from mast_swarm.view.style import DENSITY, SCENE
-from mast_swarm.view.tasks import VIEWS
-from mast_swarm.world.config import WORLDS
 
 MakeCover = Callable[..., Recording]
 SIDE = 100.0  # m
 
 
 def test_every_task_has_a_view_and_a_painter() -> None:
-    assert set(VIEWS) == set(WORLDS)
-    for task, view in VIEWS.items():
-        assert view.metric == WORLDS[task].curve
-        assert (resources.files("mast_swarm.view") / "page" / f"{task}.js").is_file()
+    for name in names():
+        view = task_view(name)
+        assert view.metric is find(name).drawn
+        package, file = view.script.split(":")
+        assert (resources.files(package) / file).is_file()
 
 
 points = st.lists(st.tuples(*[st.integers(0, 40)] * 2), min_size=1, max_size=12).map(lambda at: np.array(at) * 2.5)
@@ -67,20 +68,20 @@ def test_a_picture_is_in_colour_where_the_team_has_been(make_cover: MakeCover) -
     recording = make_cover()
     shares = []
     for index in (0, 10, 60):
-        known, picture = seen(recording, index), shaded(recording, index)
+        known, picture = seen_by(recording, index), shaded(recording, index)
         np.testing.assert_array_equal(
             picture[..., 0] > picture[..., 2], known
         )  # amber, or a grey that is a little blue
         shares.append(known.mean())
     assert 0 < shares[0] < shares[1] < shares[2] < 1
     top = np.unravel_index(recording.scene["density"].argmax(), recording.scene["density"].shape)
-    expected = DENSITY["density_high" if seen(recording, 60)[top] else "hidden_high"]
+    expected = DENSITY["density_high" if seen_by(recording, 60)[top] else "hidden_high"]
     np.testing.assert_allclose(shaded(recording, 60)[top], to_rgb(expected), atol=1e-6)
 
 
 def test_frames_show_the_start_the_way_and_the_end(tmp_path: Path, make_cover: MakeCover) -> None:
     recordings = [make_cover(), make_cover("d-cvt")]
-    assert VIEWS["coverage"].times(recordings[0]) == [0.0, 12.0, 60.0]
+    assert task_view("coverage").times(recordings[0]) == [0.0, 12.0, 60.0]
     image = np.asarray(Image.open(frames(recordings, tmp_path / "grid.png")).convert("RGB")).astype(int)
     assert image.shape[:2] == pytest.approx(((2 * 3.6 + 0.4) * 160, (3 * 3.3 + 0.1) * 160), abs=1)
     for colour in (SCENE["robot"], DENSITY["hidden_low"]):

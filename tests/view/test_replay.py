@@ -89,7 +89,7 @@ def test_round_trip(tmp_path: Path, make_recording: MakeRecording) -> None:
     for one, recording in zip(packed, recordings, strict=True):
         assert_holds(one, recording)
     assert packed[0]["facts"] == ["navigation", "clusters", "30 robots", "seed 0", "no delay"]
-    assert packed[1]["facts"][-1] == "delay 0.5 s a hop"
+    assert packed[1]["facts"][-1] == "delay 0.5 s per hop"
     assert [file.name for file in tmp_path.iterdir()] == ["replay.html"]
 
 

@@ -14,10 +14,10 @@ from rich.console import Console
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import episode_table, summarise
+from mast_swarm.tasks.base import find
+from mast_swarm.view.choose import task_view
 from mast_swarm.view.report import _line, replay_folder, report
-from mast_swarm.view.tasks import VIEWS
 from mast_swarm.view.terminal import result_table
-from mast_swarm.world.config import WORLDS
 
 EPISODES = 3
 
@@ -63,10 +63,10 @@ def test_curves_are_of_the_tasks_metric(
     make_cover: Callable[..., Recording], make_recording: Callable[..., Recording]
 ) -> None:
     for recording in (make_cover(), make_recording()):
-        view = VIEWS[recording.task]
+        view = task_view(recording.task)
         t, mean, low, high = (np.asarray(part) for part in _line(table([recording]), recording.policy, view))
         np.testing.assert_allclose(t, np.arange(61) * recording.dt)
-        np.testing.assert_allclose(mean, 1.1 * recording.metrics[WORLDS[recording.task].curve], rtol=1e-5)
+        np.testing.assert_allclose(mean, 1.1 * recording.metrics[find(recording.task).drawn.name], rtol=1e-5)
         assert (low >= 0).all() and (low[mean > 0] < mean[mean > 0]).all()
         # A cost may rise above what it was at the start, a success rate is 1 at most.
         assert high.max() > 1.2 if recording.task == "coverage" else high.max() <= 1

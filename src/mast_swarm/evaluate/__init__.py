@@ -1,1 +1,19 @@
-"""Rollouts to tables: who drives, what was measured, results on disk."""
+"""Rollouts to tables: metrics, sweeps, results on disk. `mast_swarm.evaluate(...)` calls `evaluate.run.evaluate`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Callable(ModuleType):
+    """The package and the public function have one name, so the package itself can be called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from mast_swarm.evaluate.run import evaluate
+
+        return evaluate(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from mast_swarm import controllers
+from mast_swarm import chance
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.decentral import DecentralPolicy
+from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.errors import MastError, unknown
+from mast_swarm.errors import MastError
+from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC
-from mast_swarm.model.policy import Policy, config_of, zoo_names
-from mast_swarm.model.policy import load as load_learned
-from mast_swarm.world.base import Observation, World
-from mast_swarm.world.config import WORLDS
+from mast_swarm.model.policy import Policy, load_learned
+from mast_swarm.observation import Mark, Observed, unmarked
+from mast_swarm.tasks.base import Controller, factory, from_file, is_reference, task_of
+from mast_swarm.tasks.world import State, World
 
 
 @runtime_checkable
@@ -30,26 +33,44 @@ class Actor(Protocol):
     channel: Channel | None  # what messages travel over; None: the commands come from one place
 
     def start(self, seeds: Sequence[int]) -> None:
-        """Forget the last episode; one seed an environment."""
+        """Forget the last episode; one seed per environment."""
 
-    def act(self, state: Any, observation: Any) -> Tensor:
+    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         """Commands [B, N, 2] in units of u_max."""
 
 
 class Controlled:
-    """A controller that is not learned."""
+    """A controller that is not learned. Of a channel it meets the failures alone: it sends no messages."""
 
     attention_radius: float | None = None
     channel: Channel | None = None
 
-    def __init__(self, controller: controllers.Controller) -> None:
-        self.controller = controller
+    def __init__(self, controller: Controller, channel: Channel | None = None) -> None:
+        self.controller, self.failing = controller, channel if channel is not None and channel.failure else None
+        self.alive: Tensor | None = None  # [B, N] bool
 
     def start(self, seeds: Sequence[int]) -> None:
         self.controller.start(seeds)
+        self.seeds, self.alive, self.instant = seeds, None, 0
 
-    def act(self, state: Any, observation: Any) -> Tensor:
-        return self.controller.act(state, observation)
+    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
+        if self.failing is not None:
+            observation = self._less_failed(self.failing, observation)
+        command = self.controller.act(state, observation)
+        mark("control")
+        return command if self.alive is None else command * self.alive[..., None]
+
+    def _less_failed(self, channel: Channel, observation: Observed) -> Observed:
+        """The observation where nobody hears the robots that have failed by now, nor do they hear: the same robots at
+        the same instants as under a policy that every robot runs alone."""
+        places = observation.positions
+        if self.alive is None:
+            self.alive = torch.ones(places.shape[:2], dtype=torch.bool, device=places.device)
+        else:
+            keys = chance.keys_of(channel.seed, self.seeds, places.device)
+            self.alive = survivors(self.alive, keys, self.instant, channel.failure)
+            self.instant += 1
+        return replace(observation, graph=observation.graph.among(self.alive))  # type: ignore[type-var]
 
 
 class Central:
@@ -57,22 +78,34 @@ class Central:
 
     channel: Channel | None = None
 
-    def __init__(self, policy: Learned, dt: float, directed: bool = False) -> None:
-        self.policy = policy.eval()
-        self.dt, self.directed = dt, directed
-        self.attention_radius = getattr(policy.config, "attention_radius", None)
+    def __init__(self, policy: Learned, world: World[Any, Any]) -> None:
+        self.policy, self.world = policy.eval(), world
+        self.attention_radius = policy.config.attention_radius
+        self.extras = policy.surroundings(world.config.side)
         self.seeds = torch.zeros(0, dtype=torch.int64)
 
     def start(self, seeds: Sequence[int]) -> None:
         """The policy has no memory; the seeds decide how robots explore."""
-        self.seeds = torch.tensor(seeds)
+        self.seeds = chance.as_tensor(seeds, self.world.device)
 
-    def act(self, state: Any, observation: Observation) -> Tensor:
-        goals, observation = getattr(state, "goals", None), shown_to(self.policy, observation)
-        prediction = self.policy(**self.policy.inputs(observation, directed=self.directed, goals=goals))
-        return self.policy.command(
-            prediction, observation.landmark, self.seeds.to(prediction.device), state.step * self.dt
-        )
+    def given(self, observation: Observed) -> dict[str, Tensor]:
+        """What the policy is given of an observation, by name, each [B, N, ...]."""
+        return self.policy.inputs(self.world.shown(observation, self.policy.config.observation_shape))
+
+    def predict(self, given: dict[str, Tensor]) -> Tensor:
+        """What the policy predicts, [B, N, 2 or 3]."""
+        return self.policy(**given, **self.extras)
+
+    def command(self, prediction: Tensor, landmark: Tensor, step: Tensor) -> Tensor:
+        """What robots do, [B, N, 2], given what the policy (or an expert in its place) predicts; step [B] int64."""
+        return self.policy.command(prediction, landmark, self.seeds, step * self.world.config.dt)
+
+    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
+        given = self.given(observation)
+        mark("components")
+        prediction = self.predict(given)
+        mark("policy")
+        return self.command(prediction, observation.landmark, state.step)
 
 
 RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC}  # each kind's way to run alone
@@ -81,114 +114,58 @@ RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC} 
 class Decentral:
     """A learned policy run by every robot alone on the messages that have reached it (Algorithm 1)."""
 
-    def __init__(self, policy: Learned, channel: Channel, dt: float) -> None:
-        self.policy = policy.eval()
-        self.run = RUNS[type(policy)](self.policy, channel, dt)
-        self.attention_radius = getattr(policy.config, "attention_radius", None)
+    def __init__(self, policy: Learned, channel: Channel, world: World[Any, Any]) -> None:
+        self.policy, self.world = policy.eval(), world
+        self.run = RUNS[type(policy)](policy, channel, world.config.dt, **policy.surroundings(world.config.side))
+        self.attention_radius = policy.config.attention_radius
         self.channel: Channel | None = channel
 
     def start(self, seeds: Sequence[int]) -> None:
         self.run.start(seeds)
 
-    def act(self, state: Any, observation: Observation) -> Tensor:
-        return self.run.act(shown_to(self.policy, observation))
+    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
+        return self.run.act(self.world.shown(observation, self.policy.config.observation_shape), mark)
 
 
-def shown_to(policy: Learned, observation: Any) -> Any:
-    """What a policy takes of an observation: the first of the maps that a world shows, where it shows more."""
-    maps = policy.config.observation_shape[0]
-    if observation.features.ndim == 3 or observation.features.shape[2] == maps:
-        return observation
-    return observation.narrowed(maps)
+Drives = str | Learned | Controller | Actor | Callable[[Any, Any], Tensor]
+"""What can drive robots: a controller's or shipped policy's name, a folder, file.py:NAME, or such a thing itself."""
 
 
-def make_actor(
-    policy: str | Learned | controllers.Controller | Actor, world: World, channel: Channel | None = None
-) -> Actor:
-    """The actor behind a policy: a controller's or shipped policy's name, a folder, or such an object itself.
-
-    With a channel every robot runs a learned policy alone; controllers do not use messages.
-    """
-    config = world.config
+def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None = None) -> Actor:
+    """The actor behind a policy. With a channel every robot runs a learned policy alone; controllers send nothing."""
+    config, name = world.config, f"policy '{policy}'" if isinstance(policy, str) else "the policy"
+    made: Any = None
     if isinstance(policy, str):
-        controller = controllers.find(policy, task=world.task)
-        if controller is not None:
-            return Controlled(controller(dt=config.dt, max_speed=config.max_speed))
-        policy, name = load(policy, world.task), f"policy '{policy}'"
-    else:
-        name = "the policy"
+        made = task_of(config).controller(policy)
+        if made is None:
+            policy = (
+                from_file(policy, "act") if is_reference(policy) else load_learned(find_learned(policy, world.task))
+            )
+    if isinstance(policy, Learned):
+        return _learned_actor(policy, name, world, channel)
     if isinstance(policy, Actor):
+        if channel is not None:
+            raise MastError(
+                "a ready-made actor was given together with a channel: give the channel when making the actor"
+            )
         return policy
-    if not isinstance(policy, Learned):
-        return Controlled(policy)
-    if policy.config.task != world.task:
+    if made is None and (inspect.isclass(policy) or not hasattr(policy, "act")):
+        made = factory(policy)
+    controller: Any = policy if made is None else made(dt=config.dt, max_speed=config.max_speed)
+    return Controlled(controller, channel)
+
+
+def _learned_actor(policy: Learned, name: str, world: World[Any, Any], channel: Channel | None) -> Actor:
+    config, taken = world.config, policy.config.observation_shape
+    if policy.config.task not in ("", world.task):
         raise MastError(f"{name} was trained for {policy.config.task}, not for {world.task}")
-    taken, given = policy.config.observation_shape, config.observation_shape
-    if taken != given and not (len(given) == 3 and taken[0] < given[0] and taken[1:] == given[1:]):
+    if not config.shows(taken):
         raise MastError(
-            f"{name} takes observations of shape {list(taken)} but this world gives {list(given)}: set the world to "
-            "what the policy was trained with"
+            f"{name} takes observations of shape {list(taken)} but this world gives {list(config.observation_shape)}: "
+            "set the world to what the policy was trained with"
         )
     policy = policy.to(world.device)
-    policy.enter(config.side)
-    if channel is not None:
-        return Decentral(policy, channel, config.dt)
-    return Central(policy, config.dt, directed=getattr(config, "directed", False))
-
-
-def load(name: str, task: str = "navigation") -> Learned:
-    """A learned policy by the name it is shipped under (of `task`'s own the task may be left out), or from a folder."""
-    return load_learned(_found(name, task))
-
-
-def fitting(world: Any, policies: Sequence[str]) -> Any:
-    """The settings of a world with all observed that the learned ones of these policies take."""
-    learned = [name for name in policies if controllers.find(name, task=world.task) is None]
-    return world.shown_to(config_of(_found(name, world.task)).observation_shape for name in learned)
-
-
-def _found(name: str, task: str) -> str:
-    """The full name or the folder of a learned policy; what is none is an error."""
-    shipped = _shipped(name, task)
-    if shipped is not None or Path(name).exists():
-        return shipped or name
-    if name.split("/")[0] in WORLDS:
-        raise unknown("policy", name, zoo_names())
-    if "/" in name:
-        raise MastError(f"there is no policy folder '{name}': give one with config.json and model.safetensors")
-    short = [zoo.removeprefix(f"{task}/") for zoo in zoo_names() if zoo.startswith(f"{task}/")]
-    raise unknown("policy", name, [*controllers.names(task), *short])
-
-
-def _shipped(name: str, task: str) -> str | None:
-    """The full name of a policy that comes with the package; None if there is none of that name."""
-    return next((full for full in (name, f"{task}/{name}") if full in zoo_names()), None)
-
-
-def labels(policies: Sequence[str], task: str) -> list[str]:
-    """What results call the policies: names as they are; folders by as much of their path's end as tells them apart.
-
-    `best` and `last` are what training calls its folders, so those always carry the name of the run.
-    """
-    paths: dict[int, tuple[str, ...]] = {}
-    found: list[str] = []
-    for number, given in enumerate(policies):
-        shipped = _shipped(given, task)
-        if controllers.find(given, task=task) is None and shipped is None:
-            paths[number] = Path(given).resolve().parts
-        found.append((shipped or given).removeprefix(f"{task}/"))
-    depth = {number: 2 if path[-1] in ("best", "last") else 1 for number, path in paths.items()}
-    while True:
-        for number, path in paths.items():
-            found[number] = str(Path(*path[-depth[number] :]))
-        clashing = [n for n, path in paths.items() if found.count(found[n]) > 1 and depth[n] < len(path)]
-        if not clashing:
-            break
-        for number in clashing:
-            depth[number] += 1
-    if len(set(found)) != len(found):
-        raise MastError(f"a policy was given twice: {' '.join(policies)}")
-    return found
+    return Central(policy, world) if channel is None else Decentral(policy, channel, world)
 
 
 def pick_device(name: str) -> torch.device:

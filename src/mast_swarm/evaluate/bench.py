@@ -1,32 +1,34 @@
 """Benchmarks of this machine: how a closed-loop step grows with the team, the world alone, and every robot alone.
 
-All run the shipped MAST-M in the navigation world at 100 robots per square kilometre, in bf16 on a GPU and in fp32 on
-the CPU unless told otherwise. Times are medians; each function gives what `mast bench` writes to a file.
+All run a policy of the task in its world, in bf16 on a GPU and in fp32 on the CPU unless told otherwise. Times are
+medians; each function gives what `mast bench` writes to a file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mast_swarm import zoo
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.decentral import decide
-from mast_swarm.comms.relay import Relay
+from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
-from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
+from mast_swarm.evaluate.actors import Central, Decentral
+from mast_swarm.evaluate.bench_config import DecentralBenchConfig, PolicyBenchConfig, ScaleConfig, WorldBenchConfig
+from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.measure import Clock, Memory, arithmetic, free_memory, machine, medians
+from mast_swarm.evaluate.policies import find_learned, suiting
+from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.policy import Policy
 from mast_swarm.model.windowed import choose, find_window
-from mast_swarm.world.config import NavigationConfig
-from mast_swarm.world.navigation import Navigation
+from mast_swarm.tasks.base import Task, WorldConfig, find
+from mast_swarm.tasks.world import World
 
-POLICY = "navigation/mast-m"
-DENSITY = 100.0  # robots per km^2, as the world's width follows from its agents
 SECONDS = 2.0  # of each measurement, at least three runs
 DENSE_SECONDS = 30.0  # a forward pass over all pairs is expected to stay below, or does not run
 TRAINED = 1_000  # robots of the largest team whose training step is measured
@@ -40,50 +42,112 @@ def _silent(row: dict[str, Any]) -> None:
     """Says nothing of a row that has been measured."""
 
 
+class Setting:
+    """What a benchmark runs: a task, a policy of it, a device and the arithmetic."""
+
+    def __init__(self, config: PolicyBenchConfig, device: torch.device) -> None:
+        self.task, self.device, self.precision = find(config.task), device, config.arithmetic(device.type)
+        self.name, self.policy = _policy(self.task, config.policy)
+        self.policy.to(device)
+
+    @property
+    def model(self) -> PolicyConfig:
+        return self.policy.config
+
+    def world(self, agents: int) -> World[Any, Any]:
+        return self.task.make(_world(self.task, agents), self.device)
+
+    def density(self, agents: int) -> float:
+        """Robots per square kilometre."""
+        return agents / (_world(self.task, agents).side / 1000) ** 2
+
+    def together(self, agents: int) -> Loop:
+        """A team of one environment, one forward pass for all."""
+        world = self.world(agents)
+        loop = Loop(world, Central(self.policy, world), precision=self.precision)
+        loop.start([0])
+        return loop
+
+    def alone(self, environments: int, agents: int) -> Loop:
+        """A team in which every robot decides alone, a message taking one control period per hop."""
+        world = self.world(agents)
+        loop = Loop(world, Decentral(self.policy, Channel(delay=world.config.dt), world), precision=self.precision)
+        loop.start(range(environments))
+        return loop
+
+    def heading(self, benchmark: str, about: dict[str, Any], agents: int) -> dict[str, Any]:
+        return {
+            "benchmark": benchmark,
+            "machine": about,
+            "task": self.task.name,
+            "policy": self.name,
+            "precision": self.precision,
+            "robots_per_km2": self.density(agents),
+        }
+
+
+def _world(task: Task, agents: int) -> WorldConfig:
+    return replace(task.Config(), agents=agents, **task.benchmark)
+
+
+def _policy(task: Task, name: str) -> tuple[str, Policy]:
+    """The policy of that name; without one the task's MAST-M, or an untrained one: speed asks nothing of weights."""
+    shipped = f"{task.name}/mast-m"
+    if not name and shipped not in zoo.policies():
+        return "untrained", Policy(suiting(task))
+    found = find_learned(name, task.name) if name else shipped
+    return found, Policy.load(found)
+
+
+def _whole_step(loop: Loop) -> Callable[[Clock], None]:
+    """One control period with its parts apart, and the metrics at its end."""
+
+    def step(clock: Clock) -> None:
+        loop.mark = clock.mark
+        clock.mark()
+        loop.step()
+        loop.world.metrics(loop.state)
+        clock.mark("metric")
+
+    return step
+
+
 def bench_scale(config: ScaleConfig, device: torch.device, report: Report = _silent) -> dict[str, Any]:
-    """Time, memory and robots a second of a closed-loop step against the size of the team.
+    """Time, memory and robots per second of a closed-loop step against the size of the team.
 
     report: is told of each row when it is there.
     """
-    policy, about, precision = Policy.load(POLICY).to(device), machine(device), config.arithmetic(device.type)
-    sizes = _fitting(policy, config, device)
-    flops, source = arithmetic(device, precision)
+    setting, about = Setting(config, device), machine(device)
+    if setting.model.attention_radius is None:
+        raise MastError(f"policy {setting.name} has no attention window: large teams need one")
+    sizes = _fitting(setting, config)
+    flops, source = arithmetic(device, setting.precision)
     rows: list[dict[str, Any]] = []
     with torch.inference_mode():
         for agents in WARM:
-            Together(policy, agents, device, precision).step(Clock(device))
+            _whole_step(setting.together(agents))(Clock(device))
     memory = Memory(device)
     for agents in sizes:
-        row = _scale_row(policy, agents, device, precision, memory, rows[-1] if rows else None)
-        rows.append(row | {"floor_ms": 1e3 * agents * cost.forward_flops(policy.config, row["neighbours"]) / flops})
+        row = _scale_row(setting, agents, memory, rows[-1] if rows else None)
+        rows.append(row | {"floor_ms": 1e3 * agents * cost.forward_flops(setting.model, row["neighbours"]) / flops})
         report(rows[-1])
-    return _heading("scale", about, precision) | {
-        "attention_radius_m": policy.config.attention_radius,
-        "layers": policy.config.layers,
-        "width": policy.config.width,
+    return setting.heading("scale", about, sizes[0]) | {
+        "attention_radius_m": setting.model.attention_radius,
+        "layers": setting.model.layers,
+        "width": setting.model.width,
         "flops_a_second": flops,
         "flops_from": source,
         "rows": rows,
         "growth": {part: cost.growth(sizes, [row[f"{part}_ms"] for row in rows]) for part in ("step", "forward")},
         "against_dense": _against_dense(rows),
-        "training": _training(policy, sizes, device, precision),
+        "training": _training(setting, sizes),
     }
 
 
-def _heading(benchmark: str, about: dict[str, Any], precision: str) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "machine": about,
-        "policy": POLICY,
-        "precision": precision,
-        "robots_per_km2": DENSITY,
-    }
-
-
-def _fitting(policy: Policy, config: ScaleConfig, device: torch.device) -> list[int]:
+def _fitting(setting: Setting, config: ScaleConfig) -> list[int]:
     """The sizes to measure: of those that were asked for all must fit in memory, of the others those that do."""
-    sizes, free = config.sizes(device.type), free_memory(device)
-    needed = {agents: cost.step_bytes(policy.config, agents, DENSITY) for agents in sizes}
+    sizes, free = config.sizes(setting.device.type), free_memory(setting.device)
+    needed = {agents: cost.step_bytes(setting.model, agents, setting.density(agents)) for agents in sizes}
     if config.agents:
         most, each = sizes[-1], needed[sizes[-1]] / sizes[-1] / 1e3
         what = f"{most:,} robots, {each:.0f} kB each for activations and neighbour lists,"
@@ -92,102 +156,55 @@ def _fitting(policy: Policy, config: ScaleConfig, device: torch.device) -> list[
     return [agents for agents in sizes if free is None or needed[agents] <= free]
 
 
-def _world(agents: int, device: torch.device) -> Navigation:
-    return Navigation(NavigationConfig(agents=agents, scenario="clusters-1"), device)
-
-
-def _half(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
-
-
-class Together:
-    """A team of one environment in a closed loop, one forward pass for all, with the parts of a step apart."""
-
-    def __init__(self, policy: Policy, agents: int, device: torch.device, precision: str) -> None:
-        self.policy, self.device, self.precision = policy, device, precision
-        self.world = _world(agents, device)
-        self.state = self.world.reset([0])
-        self.seeds = torch.zeros(1, dtype=torch.int64, device=device)
-
-    def step(self, clock: Clock) -> None:
-        """One control period."""
-        clock.mark()
-        observation = self.world.observe(self.state)
-        clock.mark("observe")
-        given = self.policy.inputs(observation)
-        clock.mark("components")
-        with _half(self.device, self.precision):
-            prediction = self.policy(**given)
-        clock.mark("policy")
-        time = self.state.step * self.world.config.dt
-        command = self.policy.command(prediction, observation.landmark, self.seeds, time)
-        self.state = self.world.step(self.state, command)
-        clock.mark("motion")
-        self.world.metrics(self.state)
-        clock.mark("metric")
-
-
 @torch.inference_mode()
-def _scale_row(
-    policy: Policy, agents: int, device: torch.device, precision: str, memory: Memory, before: dict[str, Any] | None
-) -> dict[str, Any]:
+def _scale_row(setting: Setting, agents: int, memory: Memory, before: dict[str, Any] | None) -> dict[str, Any]:
     """One size: the whole step by parts, and the forward pass alone on the start state. before: the last size's."""
-    team = Together(policy, agents, device, precision)
-    given = policy.inputs(team.world.observe(team.state))
+    loop, config = setting.together(agents), setting.model
+    given = setting.policy.inputs(loop.sense())
     memory.restart()
-    parts = medians(team.step, device, SECONDS)
+    parts = medians(_whole_step(loop), setting.device, SECONDS)
     peak, whole = memory.peak(), parts.pop("whole")
-    config = policy.config
-    assert config.attention_radius is not None  # the shipped MAST-M has a window
-    listed = find_window(given["positions"], config.attention_radius, given["component"], "lists").lists
+    assert config.attention_radius is not None  # checked at the start
+    listed = find_window(given["positions"], config.attention_radius, given.get("component"), "lists").lists
     return {
         "agents": agents,
-        "path": choose(policy.path, agents, config.attention_radius, device, config.heads, config.head_dim),
+        "path": choose("auto", agents, config.attention_radius, setting.device, config.heads, config.head_dim),
         "neighbours": len(listed.rows) / agents,
         "step_ms": whole,
         "parts_ms": parts,
         "robots_per_s": 1e3 * agents / whole,
-        "forward_ms": _forward(policy, given, device, precision)["whole"],
+        "forward_ms": _forward(loop, setting.policy, given)["whole"],
         "peak_bytes": peak,
-        **_dense(policy, given, device, precision, memory, before),
+        **_dense(loop, setting.policy, given, memory, before),
     }
 
 
 def _forward(
-    policy: Policy, given: dict[str, Tensor], device: torch.device, precision: str, **repeats: int
+    loop: Loop, policy: Policy, given: dict[str, Tensor], path: str = "auto", **repeats: int
 ) -> dict[str, float]:
     def run(clock: Clock) -> None:
         clock.mark()
-        with _half(device, precision):
-            policy(**given)
+        with loop.autocast():
+            policy(**given, path=path)
         clock.mark("forward")
 
-    return medians(run, device, SECONDS, **repeats)
+    return medians(run, loop.world.device, SECONDS, **repeats)
 
 
 def _dense(
-    policy: Policy,
-    given: dict[str, Tensor],
-    device: torch.device,
-    precision: str,
-    memory: Memory,
-    before: dict[str, Any] | None,
+    loop: Loop, policy: Policy, given: dict[str, Tensor], memory: Memory, before: dict[str, Any] | None
 ) -> dict[str, Any]:
     """The forward pass over all pairs, where memory and time, judged by the team before, allow it."""
-    agents, free = given["positions"].shape[1], free_memory(device)
+    agents, free = given["positions"].shape[1], free_memory(loop.world.device)
     if free is not None and cost.dense_bytes(agents) > free / 2:
         return {}
     seconds = 0.0 if before is None else before.get("dense_ms", math.inf) / 1e3 * (agents / before["agents"]) ** 2
     if seconds > DENSE_SECONDS:
         return {}
-    policy.path = "dense"
-    try:
-        memory.restart()
-        repeats = {"least": 1, "warm": 0} if seconds > SECONDS else {}
-        spent = _forward(policy, given, device, precision, **repeats)["whole"]
-        return {"dense_ms": spent, "dense_peak_bytes": memory.peak()}
-    finally:
-        policy.path = "auto"
+    memory.restart()
+    repeats = {"least": 1, "warm": 0} if seconds > SECONDS else {}
+    spent = _forward(loop, policy, given, "dense", **repeats)["whole"]
+    return {"dense_ms": spent, "dense_peak_bytes": memory.peak()}
 
 
 def _against_dense(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -196,30 +213,28 @@ def _against_dense(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"agents": row["agents"], "ratio": row["dense_ms"] / row["forward_ms"]} for row in both]
 
 
-def _training(policy: Policy, sizes: Sequence[int], device: torch.device, precision: str) -> dict[str, Any] | None:
+def _training(setting: Setting, sizes: Sequence[int]) -> dict[str, Any] | None:
     """A training step (forward and backward) of one environment by neighbour lists and over all pairs."""
     small = [agents for agents in sizes if agents <= TRAINED]
     if not small:
         return None
-    config, world = policy.config, _world(small[-1], device)
-    given = policy.inputs(world.observe(world.reset([0])))
+    config, policy, loop = setting.model, setting.policy, setting.together(small[-1])
+    given = policy.inputs(loop.sense())
     # What auto takes for a team without end: the fastest path over lists that this device has.
-    lists = choose("auto", 2**40, config.attention_radius, device, config.heads, config.head_dim)
+    lists = choose("auto", 2**40, config.attention_radius, setting.device, config.heads, config.head_dim)
 
     def run(clock: Clock) -> None:
         for path in (lists, "dense"):
-            policy.path = path
             policy.zero_grad()
             clock.mark()
-            with _half(device, precision):
-                loss = policy(**given).square().mean()
+            with loop.autocast():
+                loss = policy(**given, path=path).square().mean()
             loss.backward()
             clock.mark(path)
 
     try:
-        spent = medians(run, device, SECONDS)
+        spent = medians(run, setting.device, SECONDS)
     finally:
-        policy.path = "auto"
         policy.zero_grad()
     found = {"agents": small[-1], "path": lists, "lists_ms": spent[lists], "dense_ms": spent["dense"]}
     return found | {"ratio": spent["dense"] / spent[lists]}
@@ -227,27 +242,29 @@ def _training(policy: Policy, sizes: Sequence[int], device: torch.device, precis
 
 def bench_world(config: WorldBenchConfig, device: torch.device, report: Report = _silent) -> dict[str, Any]:
     """A step of the world alone for several (environments, robots)."""
-    pairs, about, rows = config.pairs(device.type), machine(device), []
+    task, pairs, about, rows = find(config.task), config.pairs(device.type), machine(device), []
     for environments, agents in pairs:
-        needed = environments * NavigationConfig(agents=agents).bytes
+        needed = environments * _world(task, agents).bytes
         cost.check_fits(f"a world of {environments:,} x {agents:,} robots", needed, free_memory(device), _FEWER)
     for agents in WARM:
-        warm = _world(agents, device)
+        warm = task.make(_world(task, agents), device)
         warm.metrics(warm.reset([0]))
         warm.observe(warm.reset([0]))
     memory = Memory(device)
     for environments, agents in pairs:
-        rows.append(_world_row(environments, agents, device, memory))
+        rows.append(_world_row(task.make(_world(task, agents), device), environments, memory))
         report(rows[-1])
-    return {"benchmark": "world", "machine": about, "robots_per_km2": DENSITY, "rows": rows}
+    side = _world(task, pairs[0][1]).side / 1000
+    about = {"benchmark": "world", "machine": about, "task": task.name, "robots_per_km2": pairs[0][1] / side**2}
+    return about | {"rows": rows}
 
 
 _FEWER = "give smaller --sizes"
 
 
 @torch.inference_mode()
-def _world_row(environments: int, agents: int, device: torch.device, memory: Memory) -> dict[str, Any]:
-    world = _world(agents, device)
+def _world_row(world: World[Any, Any], environments: int, memory: Memory) -> dict[str, Any]:
+    device, agents = world.device, world.config.agents
     state = world.reset(range(environments))
     drawn = torch.rand((environments, agents, 2), generator=torch.Generator().manual_seed(0)) * 2 - 1
     command = drawn.to(device)
@@ -276,88 +293,37 @@ def _world_row(environments: int, agents: int, device: torch.device, memory: Mem
 
 
 def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: Report = _silent) -> dict[str, Any]:
-    """A decentralised step, a message taking one control period a hop, against one central forward pass."""
-    policy, about, precision = Policy.load(POLICY).to(device), machine(device), config.arithmetic(device.type)
+    """A decentralised step, a message taking one control period per hop, against one central forward pass."""
+    setting, about = Setting(config, device), machine(device)
     pairs, rows = config.pairs(device.type), []
     for environments, agents in pairs:
-        needed = cost.decentral_bytes(policy.config, environments, agents, DENSITY, device.type)
+        density = setting.density(agents)
+        needed = cost.decentral_bytes(setting.model, environments, agents, density, device.type)
         what = f"{environments:,} x {agents:,} robots, with a table of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
     with torch.inference_mode():
-        Alone(policy, 1, WARM[0], device, precision).step(Clock(device))
+        setting.alone(1, WARM[0]).step()
     memory = Memory(device)
     for environments, agents in pairs:
-        rows.append(_decentral_row(policy, environments, agents, device, precision, memory))
+        rows.append(_decentral_row(setting, environments, agents, memory))
         report(rows[-1])
-    return _heading("decentral", about, precision) | {"settled_steps": SETTLED, "rows": rows}
-
-
-class Alone:
-    """A team in a closed loop in which every robot decides alone, with the parts of a step apart.
-
-    It does what `DecentralPolicy` does. Until the tables have filled, `settle` lets a central pass decide, which costs
-    far less and leaves them just as old.
-    """
-
-    def __init__(self, policy: Policy, environments: int, agents: int, device: torch.device, precision: str) -> None:
-        self.policy, self.device, self.precision = policy, device, precision
-        self.world = _world(agents, device)
-        dt = self.world.config.dt
-        self.relay = Relay(Channel(delay=dt), dt)
-        self.state = self.world.reset(range(environments))
-        self.seeds = torch.arange(environments, device=device)
-        self.observation = self.world.observe(self.state)
-        self.held = self.relay.start(range(environments), agents, policy.config.message_width, like=self._message())
-        self._keep(self._message())
-
-    def _message(self) -> Tensor:
-        with _half(self.device, self.precision):
-            return self.policy.perceive(self.observation.features)
-
-    def _keep(self, message: Tensor) -> None:
-        self.held = self.relay.sample(self.held, message, self.observation.positions, self.observation.graph)
-
-    def _command(self, prediction: Tensor) -> Tensor:
-        time = self.state.step * self.world.config.dt
-        return self.policy.command(prediction, self.observation.landmark, self.seeds, time)
-
-    def _move(self, command: Tensor, clock: Clock) -> None:
-        """Moving and observing are not counted; what robots hear and say at the next instant is."""
-        graph, self.state = self.observation.graph, self.world.step(self.state, command)
-        self.observation = self.world.observe(self.state)
-        clock.mark()
-        message = self._message()
-        clock.mark("perceive")
-        self.held = self.relay.exchange(self.held, graph)
-        self._keep(message)
-        clock.mark("relay")
-
-    def settle(self, steps: int) -> None:
-        for _ in range(steps):
-            with _half(self.device, self.precision):
-                prediction = self.policy(**self.policy.inputs(self.observation))
-            self._move(self._command(prediction), Clock(self.device))
-
-    def step(self, clock: Clock) -> None:
-        """One control period."""
-        clock.mark()
-        with _half(self.device, self.precision):
-            prediction = decide(self.policy, self.held)
-        command = self._command(prediction)
-        clock.mark("decide")
-        self._move(command, clock)
+    return setting.heading("decentral", about, pairs[0][1]) | {"settled_steps": SETTLED, "rows": rows}
 
 
 @torch.inference_mode()
-def _decentral_row(
-    policy: Policy, environments: int, agents: int, device: torch.device, precision: str, memory: Memory
-) -> dict[str, Any]:
-    team = Alone(policy, environments, agents, device, precision)
-    team.settle(SETTLED)
+def _decentral_row(setting: Setting, environments: int, agents: int, memory: Memory) -> dict[str, Any]:
+    loop = setting.alone(environments, agents)
+    _settle(loop, setting.policy, range(environments))
+
+    def step(clock: Clock) -> None:
+        """Moving and observing are not counted."""
+        loop.mark = lambda part: clock.mark(part if part in ("perceive", "relay", "decide") else "")
+        loop.step()
+
     memory.restart()
-    parts = medians(team.step, device, SECONDS, warm=1)
+    parts = medians(step, setting.device, SECONDS, warm=1)
     whole, peak = parts.pop("whole"), memory.peak()
-    central = _forward(policy, policy.inputs(team.observation), device, precision)["whole"]
+    central = _forward(loop, setting.policy, setting.policy.inputs(loop.observation))["whole"]
     return {
         "environments": environments,
         "agents": agents,
@@ -368,3 +334,17 @@ def _decentral_row(
         "ratio": whole / central,
         "peak_bytes": peak,
     }
+
+
+def _settle(loop: Loop, policy: Policy, seeds: Sequence[int]) -> None:
+    """Let the tables of who knows what fill. Meanwhile a central pass decides, which costs far less and leaves the
+    tables just as old."""
+    central, alone = Central(policy, loop.world), loop.actor
+    assert isinstance(alone, Decentral)
+    central.start(seeds)
+    for _ in range(SETTLED):
+        observation = loop.sense()
+        with loop.autocast():
+            alone.run.listen(observation)
+            command = central.act(loop.state, observation)
+        loop.move(command)

@@ -9,15 +9,26 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 
 from mast_swarm.errors import MastError
+from mast_swarm.tasks import DEFAULT
 
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 _PAIRS = tyro.conf.arg(help_behavior_hint="", metavar="BxN [BxN ...]")
 
 
 @dataclass(frozen=True)
-class _PolicyConfig:
+class TaskBenchConfig:
+    """What all benchmarks of teams share."""
+
+    task: str = DEFAULT
+    """The task, as `mast list` shows it, or path/to/file.py:TASK."""
+
+
+@dataclass(frozen=True)
+class PolicyBenchConfig(TaskBenchConfig):
     """What benchmarks of a policy share."""
 
+    policy: Annotated[str, _UNSET] = ""
+    """A MAST policy, by name or folder; unset: the task's mast-m, or an untrained one if none is shipped."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the policy's products; auto: bf16 on a GPU, fp32 on the CPU."""
 
@@ -28,12 +39,12 @@ class _PolicyConfig:
     def suffix(self, device: str) -> str:
         """What names of files end in: the arithmetic where it is not the usual one."""
         chosen = self.arithmetic(device)
-        return "" if chosen == _PolicyConfig().arithmetic(device) else f"-{chosen}"
+        return "" if chosen == PolicyBenchConfig().arithmetic(device) else f"-{chosen}"
 
 
 @dataclass(frozen=True)
-class ScaleConfig(_PolicyConfig):
-    """Time and memory of a closed-loop step with the shipped MAST-M against the size of the team."""
+class ScaleConfig(PolicyBenchConfig):
+    """Time and memory of a closed-loop step against the size of the team."""
 
     teams: ClassVar[dict[str, tuple[int, ...]]] = {
         "cpu": (100, 300, 1_000, 3_000, 10_000, 20_000, 40_000),
@@ -41,7 +52,7 @@ class ScaleConfig(_PolicyConfig):
     }
 
     agents: Annotated[tuple[int, ...], _UNSET] = ()
-    """Sizes of the team, at 100 robots per square kilometre; unset: as many as the device does in a minute or two."""
+    """Sizes of the team; unset: as many as the device does in a minute or two."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     out: Path = Path("runs/bench")
@@ -86,7 +97,7 @@ def _pair(word: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class WorldBenchConfig(_TeamsConfig):
+class WorldBenchConfig(TaskBenchConfig, _TeamsConfig):
     """A step of the world alone: motion, observation and metrics, without a policy."""
 
     teams: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -100,8 +111,8 @@ class WorldBenchConfig(_TeamsConfig):
 
 
 @dataclass(frozen=True)
-class DecentralBenchConfig(_PolicyConfig, _TeamsConfig):
-    """A step in which every robot decides alone, a message taking one control period a hop."""
+class DecentralBenchConfig(PolicyBenchConfig, _TeamsConfig):
+    """A step in which every robot decides alone, a message taking one control period per hop."""
 
     teams: ClassVar[dict[str, tuple[str, ...]]] = {
         "cpu": ("1x100", "9x100", "1x300", "1x1000"),

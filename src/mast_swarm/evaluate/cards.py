@@ -12,14 +12,15 @@ import math
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.evaluate.config import DEFAULTS, EvaluateConfig
-from mast_swarm.model.policy import ZOO, load, zoo_names
-from mast_swarm.world.config import WORLDS
+from mast_swarm.evaluate.config import EvaluateConfig, settled
+from mast_swarm.model.policy import config_of
+from mast_swarm.tasks import base as tasks
 
 if TYPE_CHECKING:  # what runs an evaluation takes long to load, and a card is quick to read
     from mast_swarm.evaluate.run import Progress
@@ -45,14 +46,7 @@ class Claim:
 
     def config(self, task: str, policy: str, out: Path, device: str) -> EvaluateConfig:
         """The evaluation that this claim asks for; what it does not set is as on the command line."""
-        default, world = DEFAULTS[task], WORLDS[task]()
-        given: dict[str, Any] = {"policy": (policy,), "out": out, "device": device}
-        changes: dict[str, Any] = {}
-        for name, value in self.settings.items():
-            if name not in (*vars(world), *vars(default)):
-                raise unknown("setting of a claim", name, [*vars(world), *vars(default)])
-            (changes if name in vars(world) else given)[name] = tuple(value) if isinstance(value, list) else value
-        return replace(default, world=replace(world, **changes), **given)
+        return settled(tasks.find(task), policy=(policy,), out=out, device=device, **self.settings)
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ def read_claims(card: Path) -> list[Claim]:
 
 def opening(name: str) -> str:
     """What the card of a shipped policy says first of it: the paragraph below the title."""
-    paragraphs = _read_card(ZOO / name / CARD_FILE)[1].split("\n\n")
+    paragraphs = _read_card(zoo.policies()[name] / CARD_FILE)[1].split("\n\n")
     return next((text for text in paragraphs if not text.startswith("#")), "")
 
 
@@ -120,11 +114,12 @@ def verify(
     policies, or folders."""
     from mast_swarm.evaluate.run import evaluate
 
+    shipped = zoo.policies()
     for name in names:
-        if name not in zoo_names() and not Path(name).is_dir():
-            raise unknown("policy", name, zoo_names())
-        claims = read_claims((ZOO / name if name in zoo_names() else Path(name)) / CARD_FILE)
-        task = load(name).config.task
+        if name not in shipped and not Path(name).is_dir():
+            raise unknown("policy", name, shipped)
+        claims = read_claims(shipped.get(name, Path(name)) / CARD_FILE)
+        task = config_of(name).task
         for number, claim in enumerate(claims):
             if not (claim.short or full):
                 continue
@@ -138,4 +133,4 @@ def verify(
                     f"card of {name}: no {claim.metric} at t = {claim.t} s in that run; a card can state "
                     "multiples of 50 s and the end"
                 )
-            yield Verdict(name, claim, means[0], WORLDS[task].lower_is_better)
+            yield Verdict(name, claim, means[0], tasks.find(task).metric_named(claim.metric).lower_is_better)

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from mast_swarm.errors import MastError
-from mast_swarm.world.config import CoverageConfig, NavigationConfig
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.tasks.base import Task, WorldConfig
 
 _MOST = 1_000_000  # episodes of one seed, and seeds: no two share a start state, and training draws from 2**40 up
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
-# The command line has the settings of the one that the defaults hold.
-_World = Annotated[NavigationConfig | CoverageConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+_World = Annotated[WorldConfig, tyro.conf.arg(name="")]  # the command line has the settings of the one that it is
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
     """Roll policies out on the same start states; write tables, a summary and curves to a folder."""
 
-    world: _World = field(default_factory=NavigationConfig)
+    world: _World
     """The world."""
-    policy: tuple[str, ...] = ("lsap", "dhba-4")
-    """Controllers and shipped policies (see `mast list`), or policy folders."""
+    policy: tuple[str, ...]
+    """Controllers and shipped policies (see `mast list`), policy folders, or file.py:NAME for a controller of yours."""
     episodes: int = 54
-    """Start states; navigation's scenario `clusters` goes round its nine pairs of cluster sizes."""
+    """Start states. A scenario with variants goes round them."""
     steps: int = 200
-    """Control periods an episode. (Coverage's time average after 600 is over the instants 0..599 where they begin.)"""
+    """Control periods per episode."""
     delay: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
-    """Seconds a message takes for one hop: every robot decides alone. Unset: learned policies run centrally."""
+    """Seconds that a message takes per hop: every robot decides alone. Unset: learned policies run centrally."""
     loss: float = 0.0
     """Probability that a link loses a transmission (with --delay)."""
     failure: float = 0.0
-    """Probability that a robot fails in one control period (with --delay)."""
+    """Probability that a robot fails in one control period (with --delay); the same robots fail under every policy."""
+    relay_radius: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Metres: robots neither keep nor pass on news from farther away (with --delay). Unset: from anywhere."""
+    max_age: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Seconds: robots forget older news and do not pass it on (with --delay). Unset: news of any age counts."""
     seed: int = 0
     """Chooses the start states (training never sees any of them), losses and failures."""
     record: int = 0
@@ -68,74 +71,76 @@ class EvaluateConfig:
                 limits = f"{least} or more" if most is None else f"{least} to {most}"
                 raise MastError(f"--{name} is {value}: give a whole number, {limits}")
         if self.delay is not None and not (math.isfinite(self.delay) and self.delay >= 0):
-            raise MastError(f"--delay is {self.delay}: give seconds a hop, 0 or more")
+            raise MastError(f"--delay is {self.delay}: give seconds per hop, 0 or more")
         for name, share in (("loss", self.loss), ("failure", self.failure)):
             if not 0 <= share <= 1:
                 raise MastError(f"--{name} is {share}: give a probability from 0 to 1")
-        if self.delay is None and (self.loss or self.failure):
-            raise MastError("--loss and --failure act on messages between robots: give --delay too (0 for instant)")
+        if self.delay is None and (self.loss or self.failure or self.relay_radius or self.max_age):
+            raise MastError(
+                "--loss, --failure, --relay-radius and --max-age act on messages between robots: give --delay too "
+                "(0 for instant)"
+            )
         if self.resume and self.out is None:
             raise MastError("--resume needs to know which run: give its folder with --out")
 
     def seeds(self) -> list[int]:
-        """One seed an episode. Those of two values of `seed` never overlap."""
+        """One seed per episode. Those of two values of `seed` never overlap."""
         return [self.seed * _MOST + episode for episode in range(self.episodes)]
 
     def scenarios(self) -> list[str]:
-        """One scenario an episode, as the world has it for tests."""
+        """One scenario per episode, as the world has it for tests."""
         return self.world.scenarios(self.episodes)
 
 
-# What `mast evaluate` does of each task where nothing else is said.
-DEFAULTS: dict[str, EvaluateConfig] = {
-    "navigation": EvaluateConfig(),
-    "coverage": EvaluateConfig(world=CoverageConfig(), policy=("clairvoyant", "d-cvt"), episodes=100, steps=600),
-}
+def defaults(task: Task) -> EvaluateConfig:
+    """What `mast evaluate` does of a task where nothing else is said."""
+    return EvaluateConfig(task.Config(), task.default_policies, episodes=task.episodes, steps=task.steps)
+
+
+def settled(task: Task, **settings: Any) -> EvaluateConfig:
+    """An evaluation of a task with these settings, those of its world among them; the rest as on the command line."""
+    base = defaults(task)
+    own: dict[str, dict[str, Any]] = {"world": {}, "evaluation": {}}
+    for name, value in settings.items():
+        if name not in (*vars(base.world), *vars(base)):
+            raise unknown("setting", name, [*vars(base.world), *vars(base)])
+        group = "world" if name in vars(base.world) else "evaluation"
+        own[group][name] = tuple(value) if isinstance(value, list) else value
+    if own["world"]:
+        own["evaluation"]["world"] = replace(own["evaluation"].get("world", base.world), **own["world"])
+    return replace(base, **own["evaluation"])
 
 
 @dataclass(frozen=True)
 class DemoConfig:
     """Two policies on the same start state, side by side in a replay that opens in any browser."""
 
-    task: str = "navigation"
-    """What the team does: navigation or coverage, each with options of its own."""
-    world: _World = field(default_factory=lambda: NavigationConfig(scenario="clusters-5-5"))
+    world: _World
     """The world."""
-    steps: int = 300
+    task: str
+    """What the team does, as `mast list` shows it, or path/to/file.py:TASK; each has options of its own."""
+    steps: int = 200
     """Control periods."""
     seed: int = 0
     """Chooses the start state."""
     out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
     """Folder for the replay; unset: runs/demo, made anew each time."""
 
-
-@dataclass(frozen=True)
-class Demo:
-    """What the demo of a task shows."""
-
-    config: DemoConfig
-    pair: tuple[str, str]  # policies side by side; the first is a trained one, and every robot decides alone
-    outcome: str  # what a policy did, from its last metrics
-
-    def evaluation(self, config: DemoConfig, out: Path) -> EvaluateConfig:
+    def evaluation(self, policies: tuple[str, ...], out: Path) -> EvaluateConfig:
         """The evaluation of one episode that makes the demo."""
         return EvaluateConfig(
-            world=config.world,
-            policy=self.pair,
-            delay=config.world.dt,
+            world=self.world,
+            policy=policies,
+            delay=self.world.dt,
             episodes=1,
-            steps=config.steps,
-            seed=config.seed,
+            steps=self.steps,
+            seed=self.seed,
             record=1,
             out=out,
         )
 
 
-DEMOS: dict[str, Demo] = {
-    "navigation": Demo(DemoConfig(), ("mast-m", "dhba-8"), outcome="reached {success_rate:.0%} of the goals"),
-    "coverage": Demo(
-        DemoConfig(task="coverage", world=CoverageConfig(), steps=600),
-        ("mast-m", "d-cvt"),
-        outcome="brought the cost to {cost:.3f} of its start ({cost_time_average:.3f} on average)",
-    ),
-}
+def demo_defaults(task: Task, name: str) -> DemoConfig:
+    """What `mast demo` shows of a task, which the command line calls `name`."""
+    demo = task.default_demo
+    return DemoConfig(demo.config or task.Config(), name, steps=demo.steps)

@@ -9,7 +9,7 @@ from typing import Any
 from mast_swarm.comms.decentral import ROWS
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.world.config import ROBOT_BYTES
+from mast_swarm.tasks.base import ROBOT_BYTES
 
 LARGE = 10_000  # robots from which a growth counts: below, calls cost more than work
 # What lies in memory at the worst moment of a step, each seen in measurements and rounded up.
@@ -18,7 +18,7 @@ _WORDS = 6  # whole numbers of 8 bytes a listed neighbour
 _DENSE = 24  # bytes a pair of robots: the mask, and the distances that it comes from
 # Of robots that decide alone, on either kind of device:
 _HELD = {"cpu": 128, "cuda": 40}  # bytes a pair of robots: who holds which stamp of whom, and what passes it on
-_LATER = 48  # bytes a pair of robots and period that a hop takes beyond the first
+_LATER = 48  # bytes per pair of robots and layer of the table beyond the first: stamps that wait for their hop
 _VIEWED = {"cpu": 60, "cuda": 20}  # bytes of each of the d numbers of a row that is worked on
 
 
@@ -56,7 +56,7 @@ def dense_bytes(agents: int) -> float:
 def decentral_bytes(
     config: PolicyConfig, environments: int, agents: int, density: float, device: str, layers: int = 1
 ) -> float:
-    """Memory of a decentralised step, estimated; `device` is cpu or cuda, and a hop takes `layers` control periods.
+    """Memory of a decentralised step, estimated; `device` is cpu or cuda, `layers` those of the relay's table.
 
     What robots compute of those around them is worked on some rows at a time.
     """

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from mast_swarm.errors import MastError
-from mast_swarm.files import whole_file, write_json
+from mast_swarm.files import read_json, whole_file, write_json
 
 _REPORTED = 50.0  # s between the instants that the summary reports
 _PART = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.parquet")  # number of the policy, first and last episode
@@ -29,11 +29,11 @@ class Results:
     A part holds some episodes of one policy; parts, not batches, are what a stopped run resumes from.
     """
 
-    def __init__(self, folder: Path, config: dict[str, Any], resume: bool = False) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any], resume: bool = False, *, made: bool = False) -> None:
         self.folder = folder
         self.parts = folder / "parts"
         try:
-            self.made = not folder.exists()
+            self.made = made or not folder.exists()  # by this run
             self.resumed = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
             if self.resumed and not resume:
                 raise MastError(
@@ -50,7 +50,7 @@ class Results:
 
     def _check_same(self, config: dict[str, Any]) -> None:
         """Resuming is for the same run: lists what differs."""
-        before = _read_json(self.folder / "config.json")
+        before = read_json(self.folder / "config.json")
         if before is None:
             raise MastError(f"{self.folder} holds no stopped run (no readable config.json): give another --out")
         now = json.loads(json.dumps(config))
@@ -60,7 +60,7 @@ class Results:
 
     def completed(self) -> dict[str, Any] | None:
         """The summary of a run that had come to its end before; None if there is something left to do."""
-        summary = _read_json(self.folder / "summary.json")
+        summary = read_json(self.folder / "summary.json")
         return summary if summary is not None and summary.get("complete") is True else None
 
     def _finished(self) -> list[tuple[int, range, Path]]:
@@ -106,15 +106,6 @@ class Results:
             path.unlink()
         if self.made:
             self.folder.rmdir()
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None where there is none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

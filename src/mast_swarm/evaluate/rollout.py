@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from mast_swarm.comms.config import Channel
-from mast_swarm.controllers import Controller
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import Actor, make_actor
+from mast_swarm.evaluate.actors import Actor, Drives, make_actor
+from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.model.policy import Policy
-from mast_swarm.world.base import World
+from mast_swarm.observation import Observed
+from mast_swarm.tasks.world import State, World
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,12 @@ class Rollout:
 
     metrics: dict[str, np.ndarray]  # each [E, T+1] float32
     recordings: list[Recording]  # of the first `record` episodes
+    state: State  # the last one, of all episodes
 
 
 def rollout(
-    world: World,
-    policy: str | Policy | Controller | Actor,
+    world: World[Any, Any],
+    policy: Drives,
     seeds: Sequence[int],
     steps: int,
     *,
@@ -39,60 +40,57 @@ def rollout(
     precision: str = "fp32",
     progress: Callable[[int], None] = lambda count: None,
 ) -> Rollout:
-    """Drive one batch of environments, a seed each, for `steps` control periods.
+    """Drive one batch of environments, one per seed, for `steps` control periods.
 
-    policy: a name, a folder, or the thing itself; learned ones run centrally, or over a `channel` every robot alone.
-    scenarios: one a seed where they differ. record: of the first how many to keep a recording, which shows `name`.
+    policy: a name, a folder, file.py:NAME, or the thing itself: a learned policy, a controller, or a function
+    (state, observation) -> command. Learned ones run centrally, or over a `channel` every robot alone.
+    scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
     precision: of a learned policy's products, fp32 or bf16. progress: is told of each instant done.
     """
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
-    name = name or (policy if isinstance(policy, str) else type(policy).__name__)
-    actor, seeds = make_actor(policy, world, channel), list(seeds)
+    name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
+    seeds = list(seeds)
+    loop = Loop(world, make_actor(policy, world, channel), precision=precision)
     with torch.inference_mode():
-        state = world.reset(seeds, scenarios)
-        actor.start(seeds)
+        loop.start(seeds, scenarios)
         measured: list[dict[str, torch.Tensor]] = []
         frames: list[dict[str, np.ndarray]] = []
         for step in range(steps + 1):
-            observation = world.observe(state)
-            measured.append(dict(world.metrics(state)))
+            loop.sense()
+            measured.append(dict(world.metrics(loop.state)))
             if record:
-                frames.append(_frame(world, state, observation, record))
+                frames.append(_frame(world, loop.state, loop.observation, record))
             if step < steps:
-                with torch.autocast(world.device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
-                    command = actor.act(state, observation)
-                state = world.step(state, command)
+                loop.move(loop.decide())
             progress(1)
         metrics = {
             name: torch.stack([row[name] for row in measured], dim=1).float().cpu().numpy() for name in measured[0]
         }
-    if not all(np.isfinite(values).all() for values in metrics.values()) or not _finite(state):
+    finite = bool(torch.isfinite(loop.state.positions).all())
+    if not finite or not all(np.isfinite(values).all() for values in metrics.values()):
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
     starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
     about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
-    return Rollout(metrics, _recordings(world, actor, state, frames, metrics, about) if record else [])
+    recordings = _recordings(world, loop.actor, loop.state, frames, metrics, about) if record else []
+    return Rollout(metrics, recordings, loop.state)
 
 
-def _finite(state: Any) -> bool:
-    return bool(torch.isfinite(state.positions).all())
-
-
-def _frame(world: World, state: Any, observation: Any, record: int) -> dict[str, np.ndarray]:
+def _frame(world: World[Any, Any], state: State, observation: Observed, record: int) -> dict[str, np.ndarray]:
     """What a replay shows of the first `record` environments at one instant."""
     kept = {"positions": state.positions.float(), **world.frame(state, observation)}
     return {name: values[:record].cpu().numpy() for name, values in kept.items()}
 
 
 def _recordings(
-    world: World,
+    world: World[Any, Any],
     actor: Actor,
-    state: Any,
+    state: State,
     frames: list[dict[str, np.ndarray]],
     metrics: dict[str, np.ndarray],
     about: list[dict[str, Any]],
 ) -> list[Recording]:
-    """One a row of `about`, from the frames of all instants and the last state."""
+    """One per row of `about`, from the frames of all instants and the last state."""
     kept = {name: np.stack([frame[name] for frame in frames], axis=1) for name in frames[0]}  # each [R, T+1, ...]
     track = kept.pop("positions")
     scene = {name: values.cpu().numpy() for name, values in world.scene(state, torch.from_numpy(track)).items()}

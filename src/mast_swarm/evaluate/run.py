@@ -11,52 +11,57 @@ from typing import Any
 
 import torch
 
-import mast_swarm.world.coverage
-import mast_swarm.world.navigation  # noqa: F401  both register their task
 from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import Relay
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
-from mast_swarm.evaluate.actors import Actor, fitting, labels, make_actor, pick_device
-from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.actors import Actor, make_actor, pick_device
+from mast_swarm.evaluate.config import EvaluateConfig, settled
 from mast_swarm.evaluate.measure import free_memory
+from mast_swarm.evaluate.policies import fitting, labels
 from mast_swarm.evaluate.recording import recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
+from mast_swarm.files import new_folder
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.world.base import World, make
+from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks.world import World
 
 Progress = Callable[[str, int, int], None]  # policy, steps done, steps in all
 _STATES = 4  # times a state's memory that one control period takes: the next state, observations, activations
 
 
-def new_folder(task: str) -> Path:
-    """Where the results of a run go that names no folder."""
-    return Path("runs") / f"evaluate-{task}-{datetime.now():%Y%m%d-%H%M%S}"
+class Interrupted(KeyboardInterrupt):
+    """An evaluation that was stopped; what was finished is in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.folder = folder
 
 
-def prepare(task: str, config: EvaluateConfig) -> tuple[World, dict[str, Actor]]:
-    """The world, and an actor a policy under the name that results give it; writes nothing.
+def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[str, Actor]]:
+    """The world, and an actor per policy under the name that results give it; writes nothing.
 
     Whatever can be wrong with the settings shows here: policies are loaded and every start state is drawn once (one of
     them, in a world where that answers for all).
     """
-    if config.world.task != task:
+    found = tasks.find(task)
+    if tasks.task_of(config.world) is not found:
         raise MastError(f"the settings are those of a world for {config.world.task}, not for {task}: give both alike")
-    world = make(task, fitting(config.world, config.policy), pick_device(config.device))
+    world = found.make(fitting(config.world, config.policy), pick_device(config.device))
     channel = None
     if config.delay is not None:
-        channel = Channel(delay=config.delay, loss=config.loss, failure=config.failure, seed=config.seed)
+        channel = Channel(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Channel)})
     actors = [make_actor(policy, world, channel) for policy in config.policy]
     _check_memory(world, actors, config.batch or 1)
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         world.reset([seed], [scenario])
-    return world, dict(zip(labels(config.policy, task), actors, strict=True))
+    return world, dict(zip(labels(config.policy, found.name), actors, strict=True))
 
 
-def _check_memory(world: World, actors: list[Actor], environments: int) -> None:
+def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int) -> None:
     """Refuse so many environments at once that do not fit: before anything runs, with the estimate."""
     agents, free, kind = world.config.agents, free_memory(world.device), world.device.type
     density = agents / (world.config.side / 1000) ** 2
@@ -80,12 +85,21 @@ def _check_memory(world: World, actors: list[Actor], environments: int) -> None:
 
 
 def evaluate(
-    task: str, config: EvaluateConfig, progress: Progress = lambda policy, done, total: None
+    task: str,
+    config: EvaluateConfig | None = None,
+    progress: Progress = lambda policy, done, total: None,
+    **settings: Any,
 ) -> tuple[Path, dict[str, Any]]:
-    """Run an evaluation to the end, or until interrupted; what was finished is on disk either way."""
+    """Run an evaluation to the end, or until interrupted; what was finished is on disk either way. Gives the folder and
+    the summary.
+
+    settings: in place of a config, by name as on the command line: evaluate(TASK, policy=[NAME], agents=20).
+    """
+    config = settled(tasks.find(task), **settings) if config is None else config
     world, actors = prepare(task, config)
-    folder = config.out or new_folder(task)
-    results = Results(folder, _resolved(task, config), config.resume)
+    named = tasks.find(task).name
+    folder = config.out or new_folder(Path("runs") / f"evaluate-{named}-{datetime.now():%Y%m%d-%H%M%S}")
+    results = Results(folder, _resolved(named, config), config.resume, made=config.out is None)
     before = results.completed()
     if before is not None:
         return folder, before
@@ -94,15 +108,17 @@ def evaluate(
         for number, (name, actor) in enumerate(actors.items()):
             _one_policy(world, number, name, actor, config, results, progress)
         complete = True
+    except KeyboardInterrupt:
+        raise Interrupted(folder) from None
     except torch.OutOfMemoryError:
         raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:
-        summary = results.finish(complete, _about(task, world.device))
+        summary = results.finish(complete, _about(named, world.device))
     return folder, summary
 
 
 def _one_policy(
-    world: World,
+    world: World[Any, Any],
     number: int,
     name: str,
     actor: Actor,
@@ -117,6 +133,7 @@ def _one_policy(
         **{setting: getattr(config.world, setting) for setting in config.world.stated},
         "delay": None if actor.channel is None else float(actor.channel.delay),
         "loss": 0.0 if actor.channel is None else float(actor.channel.loss),
+        "failure": float(config.failure),
         "seed": config.seed,
     }
     instants = config.steps + 1
@@ -160,7 +177,7 @@ def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:
         yield run
 
 
-def _batch(world: World, seed: int, scenario: str) -> int:
+def _batch(world: World[Any, Any], seed: int, scenario: str) -> int:
     """Environments at once: enough to fill the device, few enough that memory and the first result stay near."""
     cuda = world.device.type == "cuda"
     robots = 25_600 if cuda else 1_800
@@ -176,7 +193,7 @@ def _resolved(task: str, config: EvaluateConfig) -> dict[str, Any]:
     plain = dataclasses.asdict(config)
     for name in ("out", "resume", "device", "batch"):
         plain.pop(name)
-    return {"task": task, **plain.pop("world"), **plain}
+    return {"task": task, **tasks.source(task), **plain.pop("world"), **plain}
 
 
 def _about(task: str, device: torch.device) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     trainer.one_epoch()  # compiles, captures and fills the replay
     warm_up = time.perf_counter() - began
     collector, learner = trainer.collector, trainer.learner
-    uniform = torch.rand(config.batch, generator=torch.Generator().manual_seed(0)).to(device)
+    uniform = torch.rand(config.batch, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
     collector.begin(0)
     parts = {
         "update": lambda: learner.update(uniform),

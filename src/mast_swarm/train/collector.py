@@ -15,18 +15,19 @@ import torch
 from torch import Tensor
 
 from mast_swarm.model.learned import Learned
+from mast_swarm.observation import Observed
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
-from mast_swarm.train.teachers import make_teacher
+from mast_swarm.train.teacher import Teacher
 from mast_swarm.train.team import Team, example, start_seeds, world_of
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """What one sample of the replay holds: what the policy was given, packed, the expert's command and its weight."""
-    _, seen = example(config)
+    _, _, given = example(config)
     number = torch.int16 if config.world.agents < 2**15 else torch.int32  # of a robot
-    packed = seen | {"features": world_of(config).pack(seen["features"])}
+    packed = given | {"features": world_of(config).pack(given["features"])}
     found = {
         name: (tuple(value.shape[1:]), number if value.dtype == torch.int64 else value.dtype)
         for name, value in packed.items()
@@ -53,7 +54,8 @@ class Collector:
         self.team = Team(config, policy, device, count)
         self.drawer = ThreadPoolExecutor(1)  # start states are drawn an epoch ahead
         self.drawn: tuple[int, Future[Any]] | None = None
-        self.teacher = make_teacher(config)
+        state, observation, _ = example(config)
+        self.teacher = Teacher(config, self.team.world, state, observation)
         self.policy_drives = config.expert_share < 1
         explores = config.policy.exploration_time is not None  # even the expert's robots then sense as they go
         self.always_looks = self.policy_drives or explores or self.teacher.observes
@@ -71,10 +73,10 @@ class Collector:
         carried, by_expert, seeds = self._plan(epoch)
         drawn = self._starts(epoch)
         if drawn is not None:
-            self.team.load(self.team.world.begin(*drawn), torch.from_numpy(~carried).nonzero()[:, 0])
+            self.team.put(self.team.world.begin(*drawn), torch.from_numpy(~carried).nonzero()[:, 0])
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
-        self.teacher.start()
+        self.teacher.start(seeds.tolist())
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is random about an epoch, a function of the settings alone: carried [B], by_expert [B], seeds [B].
@@ -96,10 +98,17 @@ class Collector:
         def draw(wanted: int) -> Any:
             needed = np.flatnonzero(~self._plan(wanted)[0])
             seeds = start_seeds(self.config, wanted, (self.first + int(e) for e in needed))
-            return self.team.world.draw(seeds) if seeds and self.config.gathers(wanted) else None
+            return self.team.world.draw_all(seeds) if seeds and self.config.gathers(wanted) else None
 
-        ahead, self.drawn = self.drawn, (epoch + 1, self.drawer.submit(draw, epoch + 1))
+        ahead, self.drawn = self.drawn, None
+        last = (self.config.collect or self.config.epochs) - 1
+        if epoch < last:
+            self.drawn = epoch + 1, self.drawer.submit(draw, epoch + 1)
         return ahead[1].result() if ahead is not None and ahead[0] == epoch else draw(epoch)
+
+    def close(self) -> None:
+        """Draw no more start states."""
+        self.drawer.shutdown(cancel_futures=True)
 
     def look(self, keep: bool = True) -> None:
         """Sense, decide, and send the expert what it asks for. keep: whether this step's samples are kept; where they
@@ -119,7 +128,7 @@ class Collector:
     def label(self) -> None:
         """The expert's command for every robot, on the CPU."""
         self.wait()
-        self.host_target.copy_(self.teacher.label(self.told))
+        self.host_target.copy_(self.teacher.label(self.told, self.team.state))
 
     def move(self, keep: bool = True) -> None:
         """Keep the samples, if they are to be, and advance the worlds."""
@@ -135,32 +144,32 @@ class Collector:
         state = type(self.team.state)(**{name: value.clone() for name, value in vars(self.team.state).items()})
         pushed = self.replay.pushed.clone()
         run = captured(work, self.device)
-        self.team.load(state)
+        self.team.put(state)
         self.replay.pushed.copy_(pushed)
         return run
 
     def _sense(self) -> None:
-        observation = self.team.observe()
+        observation = self.team.sense()
         if self.policy_drives:
             self.team.decide()
         self._tell(observation)
 
-    def _tell(self, observation: Any = None) -> None:
+    def _tell(self, observation: Observed | None = None) -> None:
         """Send the expert what it asks for."""
-        for name, value in self.teacher.asks(self.team.state, observation, self.team.seen).items():
+        for name, value in self.teacher.asks(self.team.state, observation, self.team.given).items():
             if name not in self.told:
                 self.told[name] = torch.empty(value.shape, dtype=value.dtype, pin_memory=self.sent is not None)
             self.told[name].copy_(value, non_blocking=True)
 
     def _keep_and_advance(self) -> None:
-        made = {"features": self.team.world.pack(self.team.seen["features"]), "target": self.target}
+        made = {"features": self.team.world.pack(self.team.given["features"]), "target": self.target}
         if self.config.weighted:
             made["weight"] = self.team.world.weights(self.team.state)
-        self.replay.push(self.team.seen | made)
+        self.replay.push(self.team.given | made)
         self._advance()
 
     def _advance(self) -> None:
-        self.team.advance(torch.where(self.by_expert, self.team.commanded(self.target), self.team.command))
+        self.team.move(torch.where(self.by_expert, self.team.commanded(self.target), self.team.command))
 
     def tensors(self) -> dict[str, Tensor]:
         """The worlds as they stand, by name, if any is carried over to the next epoch. Between epochs that is all: the

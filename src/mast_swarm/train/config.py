@@ -6,7 +6,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -14,52 +14,54 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import tyro
 
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.model.config import POLICIES, LPACConfig, PolicyConfig
-from mast_swarm.world.config import WORLDS, CoverageConfig, NavigationConfig
+from mast_swarm.evaluate.policies import suiting
+from mast_swarm.model.config import MODELS, ModelConfig
+from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks.base import WorldConfig
 
 # Every start state of every run has a seed of its own; these limits keep the seeds apart (see train/team.py).
 MOST_EPOCHS, MOST_ENVIRONMENTS, MOST_SEED = 2**20, 2**12, 99_999
 # The command line has the settings of the world and the policy that the recipe holds.
-_World = Annotated[NavigationConfig | CoverageConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
-_Policy = Annotated[PolicyConfig | LPACConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]
+_World = Annotated[WorldConfig, tyro.conf.arg(name="")]
+_Policy = Annotated[ModelConfig, tyro.conf.arg(name="")]
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Learn a policy by imitation of an expert. Defaults: the paper's recipe for navigation."""
+    """Learn a policy by imitation of an expert. Defaults: the paper's recipe where robots decide from few numbers."""
 
-    world: _World = field(default_factory=NavigationConfig)
+    world: _World
     """The world."""
-    policy: _Policy = field(default_factory=PolicyConfig)
+    policy: _Policy
     """The policy."""
     epochs: int = 500
     """Rounds of rollouts and updates."""
     environments: int = 32
     """Environments rolled out at once (over all processes)."""
     steps: int = 200
-    """Control periods an epoch; after each one batch is learned."""
+    """Control periods per epoch; after each one batch is learned."""
     collect: int = 0
     """Epochs of rollouts alone, which come first; all others then learn alone. 0: every epoch does both."""
     keep_every: int = 1
     """Control periods from one sample that is kept to the next."""
     carry: float = 0.0
     """Share of environments (but for those the expert drove) that go on where the last epoch left them."""
-    expert: Literal["clairvoyant", "informed"] = "clairvoyant"
-    """Who is imitated: clairvoyant sees everything; informed knows what a robot's component knows, and explores."""
+    expert: str = ""
+    """Who is imitated: any controller of the task, or another name of one; empty: the task's own expert."""
     expert_share: float = 0.5
     """Probability that the expert drives an environment in an epoch; the policy drives the others."""
     target_limit: float = 1.0
     """Longest target, in units of u_max. Above 1 targets tell how far goals are too; the world limits commands to 1."""
     weighted: bool = False
-    """Weigh each robot's error by how much rests on it: in coverage by the mass of its cell."""
+    """Weigh each robot's error by how much rests on it, where the world says that."""
     mirrored: bool = False
     """Learn from each sample as it is or, by chance, as one of its seven mirror images and rotations."""
     replay: int = 20_000
     """Samples kept (one sample: one environment at one instant)."""
     batch: int = 128
-    """Samples an update (over all processes)."""
+    """Samples per update (over all processes)."""
     updates: int = 1
-    """Updates a control period; with --collect: passes over all samples an epoch."""
+    """Updates per control period; with --collect: passes over all samples per epoch."""
     lr: float = 1e-4
     """Learning rate of AdamW (its peak, where it is scheduled)."""
     schedule: Literal["constant", "cosine"] = "constant"
@@ -112,12 +114,18 @@ class TrainConfig:
             raise MastError(f"--collect gives {self.gathered()} samples, fewer than one --batch of {self.batch}")
         if not 0 <= self.seed <= MOST_SEED:
             raise MastError(f"--seed is {self.seed}: give a whole number from 0 to {MOST_SEED}")
-        if self.policy.task != self.world.task:
-            raise MastError(f"the policy is for {self.policy.task}, the world is {self.world.task}'s: give both alike")
+        task = tasks.task_of(self.world)
+        if self.policy.task == "":
+            object.__setattr__(self, "policy", changed(self.policy, {"task": task.name}))
+        if self.policy.task != task.name:
+            raise MastError(f"the policy is for {self.policy.task}, the world is {task.name}'s: give both alike")
+        if self.expert and not task.has_controller(task.experts.get(self.expert, self.expert)):
+            raise unknown("expert", self.expert, [*task.experts, *task.controllers])
         if getattr(self.policy, "variant", None) == "C" and not self.world.goals:
             raise MastError(f"--variant C is a policy that sees the goals, and {self.world.task} has none: use M or L")
-        if self.policy.observation_shape != self.world.observation_shape:
-            asked, given = (" x ".join(map(str, part.observation_shape)) for part in (self.policy, self.world))
+        shown = self.world.observation_shape
+        if shown is not None and self.policy.observation_shape != shown:
+            asked, given = (" x ".join(map(str, shape)) for shape in (self.policy.observation_shape, shown))
             raise MastError(
                 f"the policy takes {asked} observed numbers, the world gives {given}: set --observation-dim to match "
                 "what the world's settings make a robot observe"
@@ -182,16 +190,21 @@ def from_run(folder: Path) -> TrainConfig:
 
 def plain(config: TrainConfig) -> dict[str, Any]:
     """The settings as JSON holds them; the policy says of which kind it is, and for which task."""
-    return json.loads(json.dumps(asdict(config) | {"policy": config.policy.to_dict()}))
+    return json.loads(
+        json.dumps(asdict(config) | {"policy": config.policy.to_dict()} | tasks.source(config.world.task))
+    )
 
 
 def from_plain(given: Any) -> TrainConfig:
     """The reverse of `plain`."""
+    if isinstance(given, Mapping):
+        tasks.recall(given)
+        given = {name: value for name, value in given.items() if name != "source"}
     policy = given.get("policy") if isinstance(given, Mapping) else None
-    task = policy.get("task") if isinstance(policy, Mapping) else None
-    if not isinstance(task, str) or task not in WORLDS:
-        raise unknown("setting", f"policy.task = {task}", [f"policy.task = {name}" for name in WORLDS])
-    return changed(TrainConfig(world=WORLDS[task](), policy=POLICIES[task, PolicyConfig.kind]), given)
+    name = policy.get("task") if isinstance(policy, Mapping) else None
+    if not isinstance(name, str) or name not in tasks.names():
+        raise unknown("setting", f"policy.task = {name}", [f"policy.task = {task}" for task in tasks.names()])
+    return changed(next(iter(recipes(tasks.find(name)).values())), given)
 
 
 def changed(base: Any, given: Any, table: str = "") -> Any:
@@ -202,7 +215,7 @@ def changed(base: Any, given: Any, table: str = "") -> Any:
     """
     if not isinstance(given, Mapping):
         raise MastError(f"{table.rstrip('.') or 'the whole'} is {given!r}: expected a table of settings")
-    if isinstance(base, PolicyConfig | LPACConfig) and "kind" in given:
+    if isinstance(base, ModelConfig) and "kind" in given:
         base, given = _of_kind(base, given["kind"], table), {k: v for k, v in given.items() if k != "kind"}
     kinds = get_type_hints(type(base))
     new: dict[str, Any] = {}
@@ -215,12 +228,21 @@ def changed(base: Any, given: Any, table: str = "") -> Any:
     return replace(base, **new)
 
 
-def _of_kind(base: Any, kind: Any, table: str) -> Any:
+def _of_kind(base: ModelConfig, kind: Any, table: str) -> ModelConfig:
     """The policy itself, or the one of another kind for its task that observes the same."""
-    found = {k: config for (task, k), config in POLICIES.items() if task == base.task}
-    if not isinstance(kind, str) or kind not in found:
-        raise unknown("setting", f"{table}kind = {kind}", [f"{table}kind = {name}" for name in found])
-    return base if kind == base.kind else replace(found[kind], observation_dim=base.observation_dim)
+    known = kinds(base.task)
+    if not isinstance(kind, str) or kind not in known:
+        raise unknown("setting", f"{table}kind = {kind}", [f"{table}kind = {name}" for name in known])
+    if kind == base.kind:
+        return base
+    return changed(known[kind], {"observation_dim": base.observation_dim, "perception": base.perception})
+
+
+def kinds(task: str) -> dict[str, ModelConfig]:
+    """The settings that learned policies of a task start from, by kind."""
+    return tasks.find(task).part("policies") or {
+        kind: model.from_dict({"task": task}) for kind, model in MODELS.items()
+    }
 
 
 def _names(base: Any) -> list[str]:
@@ -260,3 +282,33 @@ def _words(kind: Any) -> str:
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: '"none"'}
+
+
+def recipes(task: tasks.Task) -> Mapping[str, TrainConfig]:
+    """The recipes of a task by name; of one that brings none, a small one that suits its world."""
+    return task.part("recipes") or {"best": small_recipe(task)}
+
+
+def recipe(name: str, task: tasks.Task) -> TrainConfig:
+    """A recipe of a task by name."""
+    found = recipes(task)
+    if name not in found:
+        raise unknown("recipe", name, found)
+    return found[name]
+
+
+def small_recipe(task: tasks.Task) -> TrainConfig:
+    """For two CPU cores and some minutes: a small policy that suits the task's world."""
+    return TrainConfig(
+        world=task.Config(),
+        policy=suiting(task),
+        epochs=25,
+        environments=16,
+        steps=min(task.steps, 100),
+        batch=48,
+        lr=3e-3,
+        schedule="cosine",
+        clip=1.0,
+        validation_steps=task.steps,
+        validate_every=5,
+    )

@@ -30,6 +30,7 @@ class Learner:
         self.config, self.replay, self.device = config, replay, device
         self.world = world_of(config, device)  # unpacks what the replay keeps
         self.policy = make(config.policy, seed=config.seed).to(device)
+        self.extras = self.policy.surroundings(config.world.side)
         self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
         averaged = self.average.state_dict() if self.average is not None else {}  # running statistics too
         self.averaged = [value for value in averaged.values() if value.is_floating_point()]
@@ -49,7 +50,9 @@ class Learner:
             fused=True,
             capturable=device.type == "cuda",
         )
-        self.uniform = torch.zeros(config.batch // processes, device=device)  # what chooses the next batch
+        self.uniform = torch.zeros(
+            config.batch // processes, dtype=torch.float64, device=device
+        )  # what chooses the next batch
         self.loss = torch.zeros((), device=device)  # of the last update
         self.loss_sum = torch.zeros((), device=device)
         self._run: Callable[[], None] | None = None if processes == 1 and device.type == "cuda" else self._update
@@ -76,7 +79,7 @@ class Learner:
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
             self.network.train()  # batch norm learns here and nowhere else
-            prediction = self.network(**given)
+            prediction = self.network(**given, **self.extras)
             self.network.eval()
         scale = self.config.policy.action_scale
         return imitation_loss(prediction / scale, batch["target"] / scale, batch.get("weight"))

@@ -43,7 +43,9 @@ class Replay:
         self.pushed += count
 
     def draw(self, uniform: Tensor, before: int = 0) -> dict[str, Tensor]:
-        """The samples that numbers in [0, 1) choose: uniform [n] -> fields [n, ...].
+        """The samples that numbers in [0, 1) choose: uniform [n] float64 -> fields [n, ...].
+
+        (float32 has too few numbers for a replay of a million.)
 
         `before` asks for the choice as it was that many pushed samples ago.
         """
@@ -53,7 +55,7 @@ class Replay:
 
     def left(self, uniform: Tensor) -> Tensor:
         """What the choice of samples leaves of the numbers, again in [0, 1): chance for one more, coarser choice."""
-        return (uniform.double() * self.pushed.clamp(max=self.capacity)).frac()
+        return (uniform * self.pushed.clamp(max=self.capacity)).frac()
 
     def tensors(self) -> dict[str, Tensor]:
         """What is filled, by name, for a checkpoint."""

@@ -16,30 +16,45 @@ import torch.distributed as dist
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import pick_device
-from mast_swarm.train.config import TrainConfig
+from mast_swarm.files import new_folder
+from mast_swarm.tasks import base as tasks
+from mast_swarm.train.config import TrainConfig, changed
+from mast_swarm.train.config import recipe as find_recipe
 from mast_swarm.train.trainer import RunOptions, Trainer
 
 
 def train(
-    config: TrainConfig | None,
-    out: Path | None,
+    config: TrainConfig | str | None,
+    out: Path | None = None,
     *,
+    recipe: str = "best",
     resume: bool = False,
     device: str = "auto",
     checkpoint_seconds: float = 60.0,
     keep_replay: bool = True,
+    **settings: Any,
 ) -> Path:
-    """Train to the end, from the start or from where `out` stands; gives the folder of the run."""
+    """Train to the end, from the start or from where `out` stands; gives the folder of the run.
+
+    config: what to learn, or the name of a task: then a recipe of it, with `settings` in place of some of its own.
+    """
+    wanted: TrainConfig | None
+    if isinstance(config, str):
+        wanted = changed(find_recipe(recipe, tasks.find(config)), settings)
+    elif settings:
+        raise MastError(f"{', '.join(settings)}: settings go with the name of a task; a TrainConfig has all of them")
+    else:
+        wanted = config
     with _processes(pick_device(device)) as place:
         folder = _agreed_folder(out, resume)
         options = RunOptions(folder, place, checkpoint_seconds, keep_replay)
         try:
             if resume:
-                trainer = Trainer.resume(options, config)
-            elif config is None:
+                trainer = Trainer.resume(options, wanted)
+            elif wanted is None:
                 raise MastError("nothing to train: give a task and a recipe")
             else:
-                trainer = Trainer(config, options)
+                trainer = Trainer(wanted, options)
             with _progress(trainer) as report:
                 trainer.run(report)
         except torch.OutOfMemoryError as error:
@@ -90,7 +105,7 @@ def _agreed_folder(out: Path | None, resume: bool) -> Path:
     """The folder of the run: process 0 chooses and looks whether it is free, before any process writes to it."""
     told: list[Any] = [None, None]  # the folder, what is wrong with it
     if not dist.is_initialized() or dist.get_rank() == 0:
-        told[0] = folder = out or Path("runs") / f"train-{datetime.now():%Y%m%d-%H%M%S}"
+        told[0] = folder = out or new_folder(Path("runs") / f"train-{datetime.now():%Y%m%d-%H%M%S}")
         try:
             if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 told[1] = f"{folder} is already used: give another --out, or go on with `mast train --resume {folder}`"
@@ -111,7 +126,7 @@ def _progress(trainer: Trainer) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    headline = trainer.config.world.headline
+    headline = trainer.metric.name
     short = headline.split("_")[0]
     columns = (
         TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),

@@ -8,13 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mast_swarm.errors import MastError
+from mast_swarm.evaluate.actors import Central
+from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import make as make_policy
+from mast_swarm.model.windowed import DENSE
+from mast_swarm.observation import Observed
+from mast_swarm.tasks.base import task_of
+from mast_swarm.tasks.world import State, World
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.graphs import captured
-from mast_swarm.world import coverage, navigation  # noqa: F401  they register their task
-from mast_swarm.world.base import World
-from mast_swarm.world.base import make as make_world
 
 # Where the seeds of start states begin. Tests draw from below 2**40, so no policy has ever trained on a test's.
 TRAINING_SEEDS = 2**40
@@ -22,7 +26,7 @@ VALIDATION_SEEDS = 2**50
 
 
 def start_seeds(config: TrainConfig, epoch: int, environments: Iterable[int]) -> list[int]:
-    """The seeds of an epoch's start states, one an environment (numbered over all processes).
+    """The seeds of an epoch's start states, one per environment (numbered over all processes).
 
     No two runs of different `seed`, epochs or environments share one: see the limits in train/config.py.
     """
@@ -35,30 +39,39 @@ def validation_seeds(config: TrainConfig) -> list[int]:
     return [VALIDATION_SEEDS + episode for episode in range(config.validation)]
 
 
-def world_of(config: TrainConfig, device: torch.device | str = "cpu") -> World:
+def world_of(config: TrainConfig, device: torch.device | str = "cpu") -> World[Any, Any]:
     """The world of a run, on a device."""
-    return make_world(config.world.task, config.world, device)
+    return task_of(config.world).make(config.world, device)
 
 
-class Team:
-    """The state lives in the same tensors for good, so that work on it can be captured as a CUDA graph."""
+class Team(Loop):
+    """A loop whose state lives in the same tensors for good, so that work on it can be captured as a CUDA graph."""
+
+    actor: Central
 
     def __init__(self, config: TrainConfig, policy: Learned, device: torch.device, count: int) -> None:
+        most = DENSE["cuda"]
+        if device.type == "cuda" and config.world.agents > most and config.policy.attention_radius is not None:
+            raise MastError(
+                f"training on a GPU takes teams of up to {most:,} robots, whose windows are masks of all pairs, and "
+                f"--agents is {config.world.agents:,}: train a smaller team (the policy runs in any), or --device cpu"
+            )
+        world, half = world_of(config, device), config.precision == "bf16" and device.type == "cuda"
+        super().__init__(world, Central(policy, world), precision="bf16" if half else "fp32")
         self.config, self.policy, self.device, self.count = config, policy, device, count
-        self.world = world_of(config, device)
-        policy.enter(config.world.side)
-        state, seen = example(config)
+        state, _, given = example(config)
 
         def blank(like: Tensor) -> Tensor:
             return torch.zeros((count, *like.shape[1:]), dtype=like.dtype, device=device)
 
         self.state = type(state)(**{name: blank(value) for name, value in vars(state).items()})
-        self.seen = {name: blank(value) for name, value in seen.items()}  # what the policy was given
+        self.given = {name: blank(value) for name, value in given.items()}  # what the policy was given
         self.seeds = torch.zeros(count, dtype=torch.int64, device=device)  # of exploration
+        self.actor.seeds = self.seeds
         self.landmark = torch.zeros_like(self.state.positions)
         self.command = torch.zeros_like(self.state.positions)  # what the policy wants, in units of u_max
 
-    def load(self, fresh: Any, places: Tensor | None = None) -> None:
+    def put(self, fresh: State, places: Tensor | None = None) -> None:
         """Put start states in place: in all environments, or in those that `places` [n] int64 names."""
         for name, ours in vars(self.state).items():
             if places is None:
@@ -67,47 +80,41 @@ class Team:
                 ours.index_copy_(0, places.to(self.device), getattr(fresh, name).to(self.device))
 
     @torch.no_grad()
-    def observe(self) -> Any:
-        """Fills `seen`; gives the observation."""
-        observation = self.world.observe(self.state)
+    def sense(self) -> Observed:
+        """Fills `given` and `landmark` too."""
+        observation = super().sense()
         self.landmark.copy_(observation.landmark)
-        seen = given(self.policy, self.world, self.state, observation)
-        for name, buffer in self.seen.items():
-            buffer.copy_(seen[name])
+        given = self.actor.given(observation)
+        for name, buffer in self.given.items():
+            buffer.copy_(given[name])
         return observation
 
     @torch.no_grad()
-    def decide(self) -> None:
-        """Fills `command` from what was seen."""
-        half = self.config.precision == "bf16" and self.device.type == "cuda"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
-            prediction = self.policy(**self.seen)
-        self.command.copy_(self.commanded(prediction))
+    def decide(self) -> Tensor:
+        """Fills `command` from what the policy was given."""
+        with self.autocast():
+            prediction = self.actor.predict(self.given)
+        return self.command.copy_(self.commanded(prediction))
 
     def commanded(self, prediction: Tensor) -> Tensor:
         """What the robots do, given what the policy (or the expert in its place) predicts."""
-        time = self.state.step * self.config.world.dt
-        return self.policy.command(prediction, self.landmark, self.seeds, time)
+        return self.actor.command(prediction, self.landmark, self.state.step)
 
     @torch.no_grad()
-    def advance(self, command: Tensor) -> None:
-        """One control period."""
+    def move(self, command: Tensor) -> None:
+        """One control period, in place."""
         after = self.world.step(self.state, command)
         for name, ours in vars(self.state).items():
             ours.copy_(getattr(after, name))
 
 
-def given(policy: Learned, world: World, state: Any, observation: Any) -> dict[str, Tensor]:
-    """What a policy is given of an observation, by name, each [B, N, ...]."""
-    directed, goals = getattr(world.config, "directed", False), getattr(state, "goals", None)
-    return policy.inputs(observation, directed=directed, goals=goals)
-
-
-def example(config: TrainConfig) -> tuple[Any, dict[str, Tensor]]:
-    """The start state of one environment, and what a policy is given of it: for their shapes and types."""
+def example(config: TrainConfig) -> tuple[State, Observed, dict[str, Tensor]]:
+    """The start state of one environment, what robots sense in it, and what a policy is given of that: for their shapes
+    and types."""
     world = world_of(config)
     state = world.reset(start_seeds(config, 0, [0]))
-    return state, given(make_policy(config.policy), world, state, world.observe(state))
+    observation = world.observe(state)
+    return state, observation, Central(make_policy(config.policy), world).given(observation)
 
 
 class Validator:
@@ -118,18 +125,13 @@ class Validator:
         self.team = Team(config, policy, device, config.validation)
         seeds = validation_seeds(config)
         self.starts = self.team.world.reset(seeds)
-        self.team.load(self.starts)
+        self.team.put(self.starts)
         self.team.seeds.copy_(torch.tensor(seeds))
-        self._step = captured(self._forward, device)
-
-    def _forward(self) -> None:
-        self.team.observe()
-        self.team.decide()
-        self.team.advance(self.team.command)
+        self._step = captured(self.team.step, device)
 
     def headline(self) -> float:
         """Mean of the metric that says how well a policy does, at the end of the rollout."""
-        self.team.load(self.starts)
+        self.team.put(self.starts)
         for _ in range(self.config.validation_steps):
             self._step()
-        return float(self.team.world.metrics(self.team.state)[self.config.world.headline].mean())
+        return float(self.team.world.metrics(self.team.state)[task_of(self.config.world).metric.name].mean())

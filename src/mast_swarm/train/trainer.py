@@ -26,6 +26,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.files import write_json
+from mast_swarm.tasks.base import task_of
 from mast_swarm.train import checkpoint
 from mast_swarm.train.collector import Collector, sample_layout
 from mast_swarm.train.config import TrainConfig, from_plain, from_run, plain
@@ -51,6 +52,7 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, options: RunOptions) -> None:
         self.config, self.options = config, options
+        self.metric = task_of(config.world).metric
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.processes = dist.get_world_size() if dist.is_initialized() else 1
         if config.environments % self.processes or config.batch % self.processes:
@@ -109,6 +111,12 @@ class Trainer:
 
     def run(self, report: Report = lambda row: None) -> None:
         """Train to the last epoch. Every epoch's numbers go to `report` and to metrics.jsonl."""
+        try:
+            self._run(report)
+        finally:
+            self.collector.close()
+
+    def _run(self, report: Report) -> None:
         self._prepare_folder()
         written = time.monotonic()
         while self.epoch < self.config.epochs:
@@ -124,7 +132,7 @@ class Trainer:
             row["samples_per_second"] = count / (time.monotonic() - began)
             last = self.epoch == self.config.epochs
             if learns and (self.epoch % self.config.validate_every == 0 or last):
-                row[self.config.world.headline] = self.validate()
+                row[self.metric.name] = self.validate()
             row["seconds"] = time.monotonic() - began
             self._keep_row(row)
             if last or self._agreed(time.monotonic() - written > self.options.checkpoint_seconds):
@@ -199,7 +207,7 @@ class Trainer:
             return 0.0
         if self.validator is None:
             self.validator = Validator(self.config, self.learner.shipped, self.options.device)
-        value, sign = self.validator.headline(), -1 if self.config.world.lower_is_better else 1
+        value, sign = self.validator.headline(), -1 if self.metric.lower_is_better else 1
         if self.best is None or sign * value > sign * self.best:
             self.best = value
             self._keep_policy("best")
@@ -298,12 +306,12 @@ class Trainer:
         shape = (self.config.updates_an_epoch(self.processes), self.config.batch // self.processes)
         generator = torch.Generator().manual_seed(seed)
         if not self.config.collect:
-            return iter(torch.rand(shape, generator=generator).to(self.options.device))
+            return iter(torch.rand(shape, generator=generator, dtype=torch.float64).to(self.options.device))
         samples, used = self.config.gathered(self.processes), shape[0] // self.config.updates * shape[1]
         passes = [torch.randperm(samples, generator=generator)[:used] for _ in range(self.config.updates)]
-        inside = 0.05 + 0.9 * torch.rand(shape[0] * shape[1], generator=generator)  # of a sample's share, past rounding
-        drawn = (torch.cat(passes) + inside.double()) / samples
-        return iter(drawn.float().view(shape).to(self.options.device))
+        # Where in a sample's share of [0, 1): it chooses the mirror image. Off the borders by more than rounding.
+        inside = torch.rand(shape[0] * shape[1], generator=generator, dtype=torch.float64) * (1 - 2e-6) + 1e-6
+        return iter(((torch.cat(passes) + inside) / samples).view(shape).to(self.options.device))
 
     def _batches(self) -> dict[str, Tensor]:
         """The batches of the last two steps, fields [batches * batch, ...]: a GPU tells of a loss one step late."""

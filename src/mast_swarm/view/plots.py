@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.files import whole_file
 from mast_swarm.view import scene
+from mast_swarm.view.choose import view_of
 from mast_swarm.view.style import INK, policy_colour, policy_dash, style
-from mast_swarm.view.tasks import view_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]  # t [T] s; mean, low, high [T]
 
 
-def metric_curves(curves: Mapping[str, Curve], path: Path, *, label: str, title: str | None = None) -> Path:
-    """A metric over time, a line a policy (in the given order) with its 95 % band; the path again.
+def metric_curves(
+    curves: Mapping[str, Curve],
+    path: Path,
+    *,
+    label: str,
+    limits: tuple[float, float] = (-np.inf, np.inf),
+    title: str | None = None,
+) -> Path:
+    """A metric over time, a line per policy (in the given order) with its 95 % band; the path again.
 
-    label: what the metric is called. It is 0 or more, and about 1 at most.
+    label: what the metric is called; limits: the least and the greatest value that it can have, where it has them.
     """
     if not curves:
         raise MastError("a plot of curves needs at least one policy, none was given")
@@ -39,8 +46,7 @@ def metric_curves(curves: Mapping[str, Curve], path: Path, *, label: str, title:
             colour = policy_colour(number)
             axes.fill_between(t, low, high, color=colour, alpha=0.18, linewidth=0)
             axes.plot(t, mean, color=colour, linestyle=policy_dash(number), label=name)
-        top = max(1.0, *(float(high.max()) for *_, high in lines.values()))
-        axes.set(xlabel="time (s)", ylabel=label, ylim=(0, 1.02 * top))
+        axes.set(xlabel="time (s)", ylabel=label, ylim=_scale(lines.values(), limits))
         axes.margins(x=0)
         banded = any((high > low).any() for _, _, low, high in lines.values())
         meaning = "mean and 95 % interval" if banded else None
@@ -49,6 +55,15 @@ def metric_curves(curves: Mapping[str, Curve], path: Path, *, label: str, title:
         if title:
             axes.set_title(title, loc="left")
         return _save(figure, path)
+
+
+def _scale(lines: Iterable[list[np.ndarray]], limits: tuple[float, float]) -> tuple[float, float]:
+    """Both ends of an axis: those of the data, stretched to limits that are finite, and to 0 unless values go below."""
+    lows, highs = zip(*((float(low.min()), float(high.max())) for *_, low, high in lines), strict=True)
+    bottom = min(0.0, *lows) if not np.isfinite(limits[0]) else min(limits[0], *lows)
+    top = max(highs) if not np.isfinite(limits[1]) else max(limits[1], *highs)
+    room = 0.02 * ((top - bottom) or 1.0)
+    return (bottom - room if bottom < 0 else bottom), top + room
 
 
 def _checked(name: str, curve: Curve) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """The HTML replay: one self-contained file that plays recordings side by side in a browser, with no network.
 
 The page (page/*) is put together here with the data, which is JSON: facts as plain values, and every array packed
-(packing.py). What a recording becomes there is up to the view of its task; page/TASK.js paints it.
+(packing.py). What a recording becomes there is up to the view of its task, whose `script` paints it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.files import whole_file
+from mast_swarm.view.choose import view_of
 from mast_swarm.view.style import DENSITY, SCENE, policy_colour
-from mast_swarm.view.tasks import view_of
 
 
 def write_replay(path: Path, recordings: Sequence[Recording], title: str = "MAST replay") -> Path:
@@ -30,18 +30,19 @@ def write_replay(path: Path, recordings: Sequence[Recording], title: str = "MAST
         "palette": [policy_colour(number) for number in range(len(recordings))],
         "recordings": [view.embedded(recording) for recording in recordings],
     }
-    text = _page(title, view.task, data)
+    text = _page(title, view.script, data)
     with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")
     return Path(path)
 
 
-def _page(title: str, task: str, data: dict[str, Any]) -> str:
-    folder = resources.files("mast_swarm.view") / "page"
-    scripts = ("data.js", "curve.js", "team.js", f"{task}.js", "replay.js")  # as they build on each other
+def _page(title: str, painter: str, data: dict[str, Any]) -> str:
+    scripts = ("data.js", "curve.js", "team.js", painter, "replay.js")  # as they build on each other
 
     def part(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
+        """A file of the page, or one of another package as "package:file"."""
+        package, found, file = name.rpartition(":")
+        return resources.files(package if found else "mast_swarm.view.page").joinpath(file).read_text(encoding="utf-8")
 
     # "<" written as an escape keeps any text in the data from closing the script element.
     values = {

@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.results import curves, interval
+from mast_swarm.files import read_json
+from mast_swarm.tasks import base as tasks
+from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay
 from mast_swarm.view.scene import TaskView
-from mast_swarm.view.tasks import task_view
-from mast_swarm.world.config import WORLDS
 
 
 def report(folder: Path) -> dict[str, Path]:
@@ -26,8 +27,9 @@ def report(folder: Path) -> dict[str, Path]:
     table = pq.read_table(folder / "episodes.parquet")
     view = task_view(table["task"][0].as_py())
     lines = {policy: _line(table, policy, view) for policy in dict.fromkeys(table["policy"].to_pylist())}
-    label = view.label + (" (lower is better)" if WORLDS[view.task].lower_is_better else "")
-    made["curves"] = metric_curves(lines, folder / "curves.png", label=label, title=_title(table))
+    label = view.metric.words + (" (lower is better)" if view.metric.lower_is_better else "")
+    title, limits = _title(table), view.metric.limits
+    made["curves"] = metric_curves(lines, folder / "curves.png", label=label, limits=limits, title=title)
     if any(folder.glob("recording-*.npz")):
         recordings = _recordings(folder, 0, ())
         made["frames"] = frames(recordings, folder / "frames.png")
@@ -51,6 +53,7 @@ def replay_folder(folder: Path, episode: int = 0, policies: Sequence[str] = (), 
 def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Recording]:
     if not folder.is_dir():
         raise MastError(f"{folder} is no folder: give one that `mast evaluate ... --record N` wrote")
+    tasks.recall(read_json(folder / "config.json") or {})
     found = sorted(folder.glob(f"recording-*-{episode:03d}.npz"))
     if not found:
         kept = sorted({path.stem.rsplit("-", 1)[1].lstrip("0") or "0" for path in folder.glob("recording-*-*.npz")})
@@ -65,12 +68,12 @@ def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Rec
 
 def _line(table: pa.Table, policy: str, view: TaskView) -> Curve:
     """The task's metric over time: t, mean, and the low and high end of its 95 % band (the mean itself if unknown)."""
-    t, values = curves(table, policy, view.metric)
+    t, values = curves(table, policy, view.metric.name)
     found = [interval(values[:, index]) for index in range(len(t))]
     mean = [middle for middle, _ in found]
     half = [0.0 if width is None else width for _, width in found]
     # A success rate lies between 0 and 1, and so does its band.
-    return t, mean, np.subtract(mean, half).clip(*view.limits), np.add(mean, half).clip(*view.limits)
+    return t, mean, np.subtract(mean, half).clip(*view.metric.limits), np.add(mean, half).clip(*view.metric.limits)
 
 
 def _title(table: pa.Table) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.tasks.base import Metric, Task
 from mast_swarm.view.packing import Ruler, finite, packed
 from mast_swarm.view.style import SOFT
-from mast_swarm.world.config import WORLDS
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -22,23 +22,23 @@ Box = tuple[float, float, float, float]  # m: x, y of the lower left corner, x, 
 
 
 class TaskView(ABC):
-    """How one task is drawn, on paper and in the replay page (where page/TASK.js is its painter)."""
+    """How one task is drawn, on paper and in the replay page, where `script` is its painter."""
 
-    task: ClassVar[str]
-    label: ClassVar[str]  # of the metric that is drawn over time
-    short: ClassVar[str]  # the same, for a picture's title
-    limits: ClassVar[tuple[float, float]]  # the least and the greatest value that metric can have
-    digits: ClassVar[int]  # that it is shown with
+    script: ClassVar[str]
+    """The painter of the page as "package:file.js"; see page/team.js for what it has to have."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> Metric:
         """The metric that is drawn over time."""
-        return WORLDS[self.task].curve
+        return self.task.drawn
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics that are shown: the one drawn over time, and the one that counts where it is another."""
-        return tuple(dict.fromkeys((self.metric, WORLDS[self.task].headline)))
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that the page shows: the one drawn over time, and the one that counts where it is another."""
+        return tuple(dict.fromkeys((self.task.drawn, self.task.metric)))
 
     @abstractmethod
     def check(self, recording: Recording) -> None:
@@ -67,11 +67,11 @@ class TaskView(ABC):
     def embedded_team(self, recording: Recording, ruler: Ruler, facts: Sequence[str]) -> dict[str, Any]:
         """The part of `embedded` that all tasks share; `facts` are the task's own."""
         frames, robots = recording.positions.shape[:2]
-        delay = "no delay" if recording.delay is None else f"delay {recording.delay:g} s a hop"
+        delay = "no delay" if recording.delay is None else f"delay {recording.delay:g} s per hop"
         return {
-            "task": self.task,
+            "task": self.task.name,
             "policy": recording.policy,
-            "facts": [self.task, *facts, f"seed {recording.seed}", delay],
+            "facts": [self.task.name, *facts, f"seed {recording.seed}", delay],
             "dt": recording.dt,
             "width": recording.width,
             "attention_radius": finite(recording.attention_radius),
@@ -79,17 +79,22 @@ class TaskView(ABC):
             "robots": robots,
             "origin": ruler.origin.tolist(),
             "unit": ruler.unit,
-            "metric": {"name": self.metric, "label": self.label, "short": self.short, "digits": self.digits},
+            "metric": {
+                "name": self.metric.name,
+                "label": self.metric.words,
+                "digits": self.metric.digits,
+                "limits": [finite(limit) for limit in self.metric.limits],
+            },
             "arrays": {
                 "positions": packed(ruler.measured(recording.positions), delta=True),
-                **{name: packed(recording.metrics[name].astype(np.float32)) for name in self.metrics},
+                **{m.name: packed(recording.metrics[m.name].astype(np.float32)) for m in self.metrics},
             },
         }
 
     def title(self, axes: Axes, recording: Recording, index: int) -> None:
         """Time and metric above one frame, and nothing around it."""
         axes.set_title(f"t = {index * recording.dt:g} s", loc="left")
-        value = f"{self.short} {recording.metrics[self.metric][index]:.{self.digits}f}"
+        value = f"{self.metric.words} {recording.metrics[self.metric.name][index]:.{self.metric.digits}f}"
         axes.set_title(value, loc="right", fontweight="normal", fontsize=9.5, color=SOFT)
         axes.set_aspect("equal")
         axes.grid(False)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mast_swarm.world.config import WORLDS
+from mast_swarm.tasks import base as tasks
 
 REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
 
@@ -39,21 +39,22 @@ def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
 
 
 def result_table(summary: dict[str, Any]) -> Table:
-    """What the task's metrics came to, a row a policy.
+    """What the task's metrics came to, a row per policy.
 
     Where the metric that counts is the one drawn over time: its values at the reported instants. Else both at the end.
     """
-    world = WORLDS[summary["rows"][0]["task"]]
-    metrics = tuple(dict.fromkeys((world.curve, world.headline)))
+    task = tasks.find(summary["rows"][0]["task"])
+    shown = {metric.name: metric for metric in (task.drawn, task.metric)}
+    metrics = tuple(shown)
     rows = [row for row in summary["rows"] if row["metric"] in metrics]
     times = sorted({row["t"] for row in rows})
     instants = [t for t in times if t in REPORTED or t == times[-1]] if len(metrics) == 1 else times[-1:]
     columns = [(metric, t) for metric in metrics for t in instants]
     several = rows[0]["episodes"] > 1
 
-    words = [metric.replace("_", " ") for metric in metrics]
+    words = [metric.words for metric in shown.values()]
     heading = words[0] if len(metrics) == 1 else f"after {instants[0]:g} s"
-    notes = ["mean ± 95 % interval"] * several + ["lower is better"] * world.lower_is_better
+    notes = ["mean ± 95 % interval"] * several + ["lower is better"] * task.metric.lower_is_better
     title = f"{heading} ({', '.join(notes)})" if notes else heading
     table = Table(title=title, min_width=len(title))
     table.add_column("policy")
@@ -61,6 +62,10 @@ def result_table(summary: dict[str, Any]) -> Table:
         table.add_column(name, justify="right")
     for policy in dict.fromkeys(row["policy"] for row in rows):
         found = {(row["metric"], row["t"]): row for row in rows if row["policy"] == policy}
-        shown = [found[column] for column in columns]
-        table.add_row(policy, *(f"{row['mean']:.3f}" + (f" ± {row['ci95']:.3f}" if several else "") for row in shown))
+        cells = [(found[column], shown[column[0]].digits) for column in columns]
+        table.add_row(policy, *(_cell(row, digits, several) for row, digits in cells))
     return table
+
+
+def _cell(row: dict[str, Any], digits: int, several: bool) -> str:
+    return f"{row['mean']:.{digits}f}" + (f" ± {row['ci95']:.{digits}f}" if several else "")

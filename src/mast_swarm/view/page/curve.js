@@ -11,7 +11,12 @@ function niceStep(span, count) {
 class Curve {
   constructor(canvas, recordings, duration, onScrub) {
     Object.assign(this, { canvas, recordings, duration });
-    this.top = Math.max(1, ...recordings.map((r) => r.arrays[r.metric.name].reduce((a, b) => Math.max(a, b))));
+    // The scale comes from the data, and from the limits that the metric has.
+    const values = recordings.map((r) => r.arrays[r.metric.name]);
+    const least = Math.min(...values.map((v) => v.reduce((a, b) => Math.min(a, b)))), [low, high] = recordings[0].metric.limits;
+    this.bottom = Math.min(low ?? 0, least);
+    const most = Math.max(...values.map((v) => v.reduce((a, b) => Math.max(a, b))), high ?? -Infinity);
+    this.top = most > this.bottom ? most : this.bottom + 1;
     const scrub = (event) => {
       const box = canvas.getBoundingClientRect();
       const { left, right } = CURVE_MARGIN;
@@ -26,7 +31,7 @@ class Curve {
     const { context: c, width, height } = fitCanvas(this.canvas);
     const { left, right, top, bottom } = CURVE_MARGIN;
     const x = (t) => left + (t / this.duration) * (width - left - right);
-    const y = (v) => top + (1 - v / this.top) * (height - top - bottom);
+    const y = (v) => top + (1 - (v - this.bottom) / (this.top - this.bottom)) * (height - top - bottom);
     this.axes(c, x, y, colours, height);
     for (const recording of this.recordings) {
       const { index } = locate(recording, time);
@@ -40,7 +45,7 @@ class Curve {
     }
     c.strokeStyle = colours.soft;
     c.lineWidth = 1;
-    c.beginPath(); c.moveTo(x(time), y(0)); c.lineTo(x(time), y(this.top)); c.stroke();
+    c.beginPath(); c.moveTo(x(time), y(this.bottom)); c.lineTo(x(time), y(this.top)); c.stroke();
     for (const recording of this.recordings) {
       c.fillStyle = colours.policies[recording.number];
       c.strokeStyle = colours.card;
@@ -55,15 +60,16 @@ class Curve {
     c.strokeStyle = colours.line;
     c.lineWidth = 1;
     c.textAlign = "right"; c.textBaseline = "middle";
-    const fine = niceStep(this.top, 4) / 2; // quarters of 1: a line each, a number every second
-    for (let n = 0; n * fine <= this.top * 1.0001; n++) {
+    const span = this.top - this.bottom, fine = niceStep(span, 4) / 2; // quarters of 1: a line each, a number every second
+    const digits = Math.max(0, Math.ceil(-Math.log10(2 * fine) - 1e-9));
+    for (let n = Math.ceil(this.bottom / fine - 1e-4); n * fine <= this.top + 1e-4 * span; n++) {
       const v = n * fine;
       c.beginPath(); c.moveTo(x(0), y(v)); c.lineTo(x(this.duration), y(v)); c.stroke();
-      if (n % 2 === 0) c.fillText(v.toFixed(1), x(0) - 6, y(v));
+      if (n % 2 === 0) c.fillText(v.toFixed(digits), x(0) - 6, y(v));
     }
     c.textAlign = "center"; c.textBaseline = "top";
     const step = niceStep(this.duration, 4);
-    for (let t = 0; t <= this.duration * 1.0001; t += step) c.fillText(String(+t.toPrecision(6)), x(t), y(0) + 4);
+    for (let t = 0; t <= this.duration * 1.0001; t += step) c.fillText(String(+t.toPrecision(6)), x(t), y(this.bottom) + 4);
     c.fillText("time (s)", x(this.duration / 2), height - 12);
   }
 

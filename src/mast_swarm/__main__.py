@@ -1,0 +1,5 @@
+"""`python -m mast_swarm` is the command `mast`."""
+
+from mast_swarm.cli import main
+
+main()

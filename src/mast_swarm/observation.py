@@ -1,0 +1,50 @@
+"""What robots sense at one control instant: the one contract between worlds, policies and communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mast_swarm.space import Graph
+
+Mark = Callable[[str], None]
+"""Is told the name of each part of a step when it ends."""
+
+
+def unmarked(part: str) -> None:
+    """Nobody measures the parts of a step."""
+
+
+class Observed(Protocol):
+    """What a world gives of B environments with N robots each, and all that a policy may read."""
+
+    @property
+    def features(self) -> Tensor: ...  # [B, N, ...] what perception reads
+    @property
+    def positions(self) -> Tensor: ...  # [B, N, 2] metres; a robot knows where it is
+    @property
+    def graph(self) -> Graph: ...  # who hears whom now
+    @property
+    def landmark(self) -> Tensor: ...  # [B, N, 2] metres, relative: the nearest thing of interest that each senses
+    @property
+    def goals(self) -> Tensor | None: ...  # [B, G, 2] metres: what clairvoyant policies see; None: there is nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """An `Observed` made of plain tensors. A world that has more to tell its controllers extends it."""
+
+    features: Tensor
+    positions: Tensor
+    graph: Graph
+    landmark: Tensor = None  # type: ignore[assignment]
+    """Left out: there is nothing to stay near, which is 0."""
+    goals: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.landmark is None:
+            object.__setattr__(self, "landmark", torch.zeros_like(self.positions))

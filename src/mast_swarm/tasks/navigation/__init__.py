@@ -1,0 +1,34 @@
+"""Decentralised assignment and navigation: N robots find N goals (the paper's DAN)."""
+
+from __future__ import annotations
+
+from mast_swarm.tasks.base import Demo, Metric, Task
+from mast_swarm.tasks.navigation.config import NavigationConfig
+
+_HERE = "mast_swarm.tasks.navigation"
+
+TASK = Task(
+    name="navigation",
+    Config=NavigationConfig,
+    World=f"{_HERE}.world:Navigation",
+    metric=Metric("success_rate", limits=(0.0, 1.0)),
+    controllers={
+        "lsap": f"{_HERE}.controllers:Lsap",
+        "dhba-K": f"{_HERE}.controllers:Dhba",
+        "explorer": f"{_HERE}.controllers:Explorer",
+    },
+    expert="lsap",
+    experts={"clairvoyant": "lsap", "informed": "explorer"},
+    policies=f"{_HERE}.recipes:POLICIES",
+    recipes=f"{_HERE}.recipes:RECIPES",
+    view=f"{_HERE}.view:NavigationView",
+    starts=("scenarios", f"{_HERE}.scenarios:scenarios"),
+    compared=("lsap", "dhba-4"),
+    demo=Demo(
+        ("mast-m", "dhba-8"),
+        steps=300,
+        config=NavigationConfig(scenario="clusters-5-5"),
+        outcome="reached {success_rate:.0%} of the goals",
+    ),
+    benchmark={"scenario": "clusters-1"},
+)

@@ -1,0 +1,72 @@
+"""Settings of the navigation world. No torch here: the command line reads these for its help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mast_swarm.errors import MastError
+from mast_swarm.tasks.base import WorldConfig
+
+
+@dataclass(frozen=True)
+class NavigationConfig(WorldConfig):
+    """Decentralised assignment and navigation: N robots find N goals (the paper's DAN)."""
+
+    goals: ClassVar[bool] = True
+    starts_may_fail: ClassVar[bool] = True
+
+    agents: int = 100
+    """Number of robots, and of goals."""
+    scenario: str = "clusters"
+    """How robots and goals start: a name from `mast list`, or file:PATH."""
+    width: float | None = None
+    """Side of the square in metres; unset: 1000 m * sqrt(agents / 100), so that density is kept."""
+    dt: float = 1.0
+    """Seconds between two control instants."""
+    max_speed: float = 5.0
+    """Longest velocity command, m/s."""
+    success_radius: float = 5.0
+    """A goal is reached while some robot is nearer than this, m."""
+    robot_radius: float = 2.5
+    """Two robots collide when their centres are nearer than twice this, m."""
+    separation: float = 5.0
+    """No two robots and no two goals start nearer than this, m."""
+    observed: int = 3
+    """How many nearest robots and goals a robot senses; it links to those robots."""
+    directed: bool = False
+    """Information flows only from a robot's nearest to it (the paper's letter); else links carry both ways."""
+    length_scale: float = 100.0
+    """Metres that become 1 in an observation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.observed < 1:
+            raise MastError(f"observed is {self.observed}: a robot must sense at least 1 neighbour")
+        self.check_positive("success_radius", "robot_radius", "length_scale")
+        if not (math.isfinite(self.separation) and self.separation >= 0):
+            raise MastError(f"separation is {self.separation}: give a number of metres, 0 or more")
+
+    @property
+    def side(self) -> float:
+        """Side of the square, m."""
+        return 1000.0 * math.sqrt(self.agents / 100) if self.width is None else self.width
+
+    def scenarios(self, count: int) -> list[str]:
+        """One scenario per episode of a test: `clusters` goes round its pairs (robots, goals) of cluster sizes."""
+        if self.scenario != "clusters":
+            return [self.scenario] * count
+        sizes = [size for size in (1, 5, 10) if size <= self.agents]
+        pairs = [f"clusters-{robots}-{goals}" for robots in sizes for goals in sizes]
+        return [pairs[episode % len(pairs)] for episode in range(count)]
+
+    @property
+    def observation_dim(self) -> int:
+        """Own last command, and the nearest goals and robots: 14 with three of each."""
+        return 2 + 4 * self.observed
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Of one robot's observation."""
+        return (self.observation_dim,)

@@ -1,0 +1,53 @@
+"""Where the settings of a training run for navigation start. No torch here: the command line reads these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mast_swarm.model.config import PolicyConfig
+from mast_swarm.tasks.navigation.config import NavigationConfig
+from mast_swarm.train.config import TrainConfig
+
+MAST = PolicyConfig(task="navigation")
+PAPER = TrainConfig(world=NavigationConfig(), policy=MAST)
+RECIPES: dict[str, TrainConfig] = {
+    "paper": PAPER,
+    # What helps most is an expert that knows no more than the robots can: nothing is then left to guess. After that a
+    # larger and more varied replay, and the late states of an episode.
+    "best": replace(
+        PAPER,
+        policy=replace(MAST, exploration_time=100.0),
+        epochs=312,
+        environments=96,
+        carry=0.6,
+        expert="informed",
+        expert_share=0.2,
+        replay=1_000_000,
+        batch=192,
+        lr=4e-4,
+        schedule="cosine",
+        clip=1.0,
+        ema=0.9995,
+        validation=90,
+        validation_steps=400,
+        validate_every=20,
+    ),
+    # Small enough for two CPU cores and three minutes; it shows that learning works, not how well it can.
+    "tiny": replace(
+        PAPER,
+        world=NavigationConfig(agents=16, scenario="clusters-1"),
+        policy=replace(MAST, layers=2, heads=2, head_dim=32, exploration_time=100.0),
+        epochs=25,
+        environments=16,
+        steps=100,
+        batch=48,
+        lr=3e-3,
+        schedule="cosine",
+        clip=1.0,
+        validation=32,
+        validation_steps=100,
+        validate_every=5,
+    ),
+}
+POLICIES = {MAST.kind: MAST}
+"""What there is to learn, by kind, with the paper's sizes."""

@@ -1,0 +1,107 @@
+"""Whom a policy imitates: any controller, asked in every state that is kept.
+
+Controllers that say what they read (`reads`) work on the CPU, where assignments and polygons are quick, while a GPU
+learns: what they read is sent over at each step. Others are asked where the worlds are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.model.config import ModelConfig
+from mast_swarm.observation import Observed
+from mast_swarm.space import components, radius_graph
+from mast_swarm.tasks.base import Controller, FunctionController, task_of
+from mast_swarm.tasks.world import State, World, limited
+from mast_swarm.train.config import TrainConfig
+
+
+class Teacher:
+    """The expert of a run: what the policy is to predict in a state."""
+
+    def __init__(self, config: TrainConfig, world: World[Any, Any], state: State, observation: Observed) -> None:
+        """state and observation: one example of each."""
+        self.config, self.world, self.limit, self.task = config, world, config.target_limit, task_of(config.world)
+        self.expert = self._expert()
+        self.reads: tuple[str, ...] | None = getattr(self.expert, "reads", None)
+        self.explores = config.policy.exploration_time is not None
+        # Whether it must know what the robots sense. Where the state is enough, those whom nobody keeps need not sense.
+        self.observes = self.reads is None or any(not hasattr(state, name) for name in self.reads)
+        told = vars(observation).items()
+        self.scales = {name: value for name, value in told if isinstance(value, int | float)}  # the same in every state
+
+    def _expert(self) -> Controller:
+        """The controller. For targets longer than u_max it believes that robots are so many times as fast: its commands
+        times `target_limit` are then in units of the world's u_max, and at most so long."""
+        task, world, wanted = self.task, self.config.world, self.config.expert or self.task.expert
+        if wanted is None:
+            raise MastError(f"task {task.name} declares no expert: give --expert one of {', '.join(task.controllers)}")
+        found = task.controller(task.experts.get(wanted, wanted))
+        if found is None:
+            raise unknown("expert", wanted, [*task.experts, *task.controllers])
+        expert = found(dt=world.dt, max_speed=self.limit * world.max_speed)
+        if self.limit != 1 and isinstance(expert, FunctionController):
+            raise MastError(
+                f"--target-limit {self.limit:g}: expert '{wanted}' is a function and knows no limit; leave it out"
+            )
+        return expert
+
+    def start(self, seeds: Sequence[int]) -> None:
+        """Forget what is kept from step to step; one seed per environment."""
+        self.expert.start(seeds)
+
+    def asks(self, state: State, observation: Observed | None, given: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the expert reads, by name, each [B, ...]: found on the device, without waiting for it.
+
+        observation: None where nobody has looked; given: what the policy was given of it.
+        """
+        found: dict[str, Tensor] = {}
+        for name in self.reads or ():
+            if name == "component" and observation is not None:
+                found[name] = thinks_as_one(self.config.policy, observation, given)
+            else:
+                found[name] = getattr(state if hasattr(state, name) else observation, name)
+        return found
+
+    def label(self, told: dict[str, Tensor], state: State) -> Tensor:
+        """What the policy is to predict, [B, N, 2 or 3]: the command in units of u_max, not longer than `target_limit`,
+        and for a policy that explores the speed. told: what was asked for, on the CPU; state: where it was asked."""
+        shown: Any = SimpleNamespace(**told, **self.scales)
+        seen: Any = shown
+        if self.reads is None:
+            shown, seen = state, self.world.observe(state)
+        component = {"component": told["component"]} if "component" in told else {}
+        if hasattr(self.expert, "plan"):
+            plan = self.limit * self.expert.plan(shown, seen, **component)
+            return plan if self.explores else plan[..., :2]
+        command = self.limit * self.expert.act(shown, seen, **component)
+        if isinstance(self.expert, FunctionController):  # which knows no limit
+            command = limited(command)
+        if not self.explores:
+            return command
+        return torch.cat((command, torch.linalg.vector_norm(command, dim=-1, keepdim=True)), dim=-1)
+
+
+def thinks_as_one(policy: ModelConfig, observation: Observed, given: dict[str, Tensor]) -> Tensor:
+    """The lowest robot of those whose information a policy shares in training, for each robot, [B, N] int64.
+
+    A policy with the component mask shares what a component knows. One without shares what a chain of its windows
+    joins, or everything if it has no window.
+    """
+    labels = given.get("component")
+    if labels is not None or not hasattr(policy, "component_mask"):
+        if observation.graph.directed:
+            raise MastError(
+                "an expert that knows what a robot's component knows needs links that carry both ways: leave "
+                "--directed away, or take another --expert"
+            )
+        return components(observation.graph) if labels is None else labels
+    if policy.attention_radius is None:
+        return torch.zeros_like(observation.positions[..., 0], dtype=torch.int64)
+    return components(radius_graph(observation.positions, policy.attention_radius))

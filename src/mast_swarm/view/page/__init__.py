@@ -1,0 +1,1 @@
+"""The replay page: a template, its style and its scripts."""

@@ -1,1 +1,0 @@
-"""What exists outside the robots' heads: one file a task."""
