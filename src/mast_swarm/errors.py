@@ -19,4 +19,5 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> MastError:
     names = sorted(valid)
     near = difflib.get_close_matches(given, names, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    hint = hint if names else "none is known"
     return MastError(f"unknown {kind} '{given}': {hint}")

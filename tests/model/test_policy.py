@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.model import COVERAGE, LPAC, Learned, Policy, PolicyConfig
+from mast_swarm.model import LPAC, Learned, Policy, PolicyConfig
 from mast_swarm.model.attention import allowed, attend
 from mast_swarm.model.config import ENCODINGS
 from mast_swarm.space import Graph
+from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
 
 quick = settings(deadline=None, max_examples=15)
 seeds = st.integers(0, 2**31)

@@ -183,11 +183,12 @@ def test_a_broken_folder_says_what_is_wrong(tmp_path: Path, spoil: Callable[[Pat
 
 def test_zoo_names_are_the_folders_that_hold_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_zoo(monkeypatch, tmp_path)
-    with pytest.raises(MastError, match="'navigation/mast-m', and the zoo of trained policies is empty"):
+    with pytest.raises(MastError, match="unknown policy 'navigation/mast-m': none is known"):
         Policy.load("navigation/mast-m")
     Policy(SMALL).save(tmp_path / "navigation" / "mast-m")
     Policy(SMALL).save(tmp_path / "navigation" / "mast-l")
     (tmp_path / "navigation" / "notes").mkdir()
+    use_zoo(monkeypatch, tmp_path)
     assert list(zoo.policies()) == ["navigation/mast-l", "navigation/mast-m"]
     assert Policy.load("navigation/mast-m").config == SMALL
     with pytest.raises(MastError, match="unknown policy 'navigation/mast-n': did you mean navigation/mast-"):
@@ -209,7 +210,7 @@ def test_half_the_space_is_enough_and_gives_single_precision_again(tmp_path: Pat
     whole.save(tmp_path / "half", half=True, overwrite=True)
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
     assert sizes[1] < 12e6 and sizes[1] == pytest.approx(sizes[0] / 2, rel=0.01)
-    half = policy.load(tmp_path / "half")
+    half = policy.load_learned(tmp_path / "half")
     assert half.config == config and half.dtype == torch.float32
     ours, theirs = half.state_dict(), whole.state_dict()
     parameters = dict(whole.named_parameters())

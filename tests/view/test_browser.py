@@ -52,7 +52,7 @@ def test_two_policies_stand_side_by_side(two: Player) -> None:
     facts = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, "#facts li")]
     assert facts == ["navigation", "clusters", "50 robots", "seed 0"]
     about = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, ".about")]
-    assert about == ["no delay", "delay 1 s a hop"]
+    assert about == ["no delay", "delay 1 s per hop"]
     legend = [item.text for item in two.browser.find_elements(By.CSS_SELECTOR, "#values .name")]
     assert legend == ["lsap", "dhba-4"]
 
@@ -99,8 +99,8 @@ def test_scrubbing_by_slider_keys_and_curve(two: Player, make_recording: MakeRec
     two.settle()
     assert two.find("#clock").text.startswith("80.0 s")
     rate = make_recording(robots=50, steps=80, taking_part=0.5).metrics["success_rate"][-1]
-    assert two.browser.find_elements(By.CSS_SELECTOR, ".rate")[1].text.startswith(f"{rate:.2f}")
-    assert two.browser.find_elements(By.CSS_SELECTOR, "#values b")[1].text == f"{rate:.2f}"
+    assert two.browser.find_elements(By.CSS_SELECTOR, ".rate")[1].text.startswith(f"{rate:.3f}")
+    assert two.browser.find_elements(By.CSS_SELECTOR, "#values b")[1].text == f"{rate:.3f}"
 
 
 def test_positions_are_interpolated(two: Player) -> None:

@@ -109,7 +109,7 @@ class DecentralPolicy:
                 "lets all whose news reaches it attend to each other, and the central mask only those that hear each "
                 "other; for equal commands use links both ways or a policy of one layer",
                 MastWarning,
-                stacklevel=4,  # who called `act`, which torch wraps
+                stacklevel=5,  # who called `act`; torch wraps `listen`
             )
 
 
