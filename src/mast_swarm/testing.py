@@ -186,7 +186,7 @@ def _steps(world: AnyWorld) -> Findings:
     for step in range(STEPS):
         kept, command = _copy(state), _commands(world, step)
         asked = command.clone()
-        after, again = world.step(state, command), world.step(kept, asked)
+        after, again = world.step(state, command), world.step(_copy(kept), asked.clone())
         yield from _changed(kept, state, "step")
         if not torch.equal(command, asked):
             yield "step changes the command in place: work on a copy"
