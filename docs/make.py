@@ -21,7 +21,7 @@ BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end -->)", re.S)
 
 
 def success(path: str, times: tuple[float, ...]) -> str:
-    """A row a policy: the success rate and its 95 % interval at some instants."""
+    """One row per policy: the success rate and its 95 % interval at some instants."""
     rows = [row for row in load(path)["rows"] if row["metric"] == "success_rate" and row["t"] in times]
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     found = {(row["policy"], row["t"]): f"{row['mean']:.3f} ± {row['ci95']:.3f}" for row in rows}
@@ -44,7 +44,7 @@ def at_end(path: Path, policy: str) -> tuple[float, float]:
 
 
 def delay_results() -> dict[str, list[tuple[float, float, float]]]:
-    """For M and L: delay in seconds a hop, success rate at t = 800 s, half its interval; by rising delay."""
+    """For M and L: delay in seconds per hop, success rate at t = 800 s, half its interval; by rising delay."""
     found: dict[str, list[tuple[float, float, float]]] = {}
     for letter in "ml":
         paths = (DOCS / "results/navigation").glob(f"{letter}-delay-*.json")
@@ -74,7 +74,7 @@ def scenario_results() -> str:
         if path.exists():
             cells = (at_end(path, policy) for policy in ("mast-m", "dhba-8"))
             body.append([f"`{name}`", *(f"{mean:.3f} ± {half:.3f}" for mean, half in cells)])
-    return table(["scenario, t = 800 s", "`mast-m`, one second a hop", "`dhba-8`, no delay"], body)
+    return table(["scenario, t = 800 s", "`mast-m`, 1 s per hop", "`dhba-8`, no delay"], body)
 
 
 def train_benchmark() -> str:
@@ -208,9 +208,15 @@ def delay_picture(path: Path) -> None:
             axes.errorbar(delay, mean, half, marker="o", capsize=3, color=colour, label=policy.upper())
             central, _ = at_end(DOCS / "results/navigation/central.json", policy)
             axes.axhline(central, linestyle=":", color=colour, linewidth=1.2, label=f"{policy.upper()}, central")
-        axes.set(xlabel="delay a hop, in control periods", ylabel="success rate at t = 800 s", ylim=(0.9, 1.0))
+        axes.set(xlabel="delay per hop, in control periods", ylabel="success rate at t = 800 s", ylim=(0.9, 1.0))
         axes.legend(loc="lower left", ncols=2)
         figure.savefig(path)
+
+
+def architecture_picture() -> None:
+    from draw_architecture import draw
+
+    draw()
 
 
 def coverage_pictures(folder: Path) -> None:
@@ -221,6 +227,7 @@ def coverage_pictures(folder: Path) -> None:
 
 def main() -> None:
     if "--pictures" in sys.argv:
+        architecture_picture()
         scenario_picture(DOCS / "pictures" / "scenarios.png")
         delay_picture(DOCS / "pictures" / "delays.png")
         coverage_pictures(DOCS / "pictures")

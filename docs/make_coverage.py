@@ -77,12 +77,12 @@ def policies() -> str:
     body = []
     for name in shown([found]):
         run = found["policies"].get(name)
-        how = "" if run is None else "one place" if run["delay"] is None else f"alone, {run['delay']:g} s a hop"
-        if name == "d-cvt" and run is not None:
-            how = "alone"
+        how = "" if run is None else "centralized"
+        if run is not None and (run["delay"] is not None or name == "d-cvt"):
+            how = "decentralized" + ("" if run["delay"] is None else f", {run['delay']:g} s per hop")
         body.append([f"`{name}`", how, stated(found, name), stated(found, name, "cost")])
     count = found.get("episodes", 100)
-    return table([f"{count} environments", "decided", "time average", "at the end"], body)
+    return table([f"{count} environments", "execution", "time average", "at the end"], body)
 
 
 def pairs() -> str:
@@ -129,7 +129,7 @@ def gains(policy: str, other: str) -> dict[tuple[int, int], float]:
     return found
 
 
-def surely_below(policy: str, other: str, at: tuple[int, int]) -> bool:
+def significantly_below(policy: str, other: str, at: tuple[int, int]) -> bool:
     """Whether the 95 % interval of the paired difference in a cell is all below 0."""
     for row in cell(cell_name(*at))["paired"]:
         if row["metric"] == "cost_time_average" and {row["policy"], row["minus"]} == {policy, other}:
@@ -150,10 +150,11 @@ def grid() -> str:
             [place((found[at], at)) for at in (min(found, key=found.get), max(found, key=found.get))] if found else []
         )
         count = f"{len(found)} of {len(GRID) ** 2}"
-        sure = str(sum(surely_below("mast-m", other, at) for at in found))
+        sure = str(sum(significantly_below("mast-m", other, at) for at in found))
         stated_there = [place(end) for end in claimed] or ["-"] * 2
         body.append([f"`{other}`", *(ends or [NOT_YET] * 2), count, sure, *stated_there])
-    head = ["MAST-M below", "least, at (N, F)", "most", "cells run", "of these surely", "paper: least", "paper: most"]
+    head = ["MAST-M below", "least, at (N, F)", "most", "cells run", "of these significantly lower"]
+    head += ["paper: least", "paper: most"]
     return table(head, body) + picture("coverage-grid.png", "How far one policy is below another for each N and F")
 
 

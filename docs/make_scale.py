@@ -82,16 +82,16 @@ def summary() -> str:
         cells = table_rows(result)[-1]
         forward = ["one forward pass of the policy", duration(largest["forward_ms"]), ""]
         step = ["a whole step: observe, components, policy, motion, metric", cells["step"], cells["memory"]]
-        rows += [[f"{cells['robots']} robots, one place", *row] for row in (forward, step)]
+        rows += [[f"{cells['robots']} robots, centralized", *row] for row in (forward, step)]
     for result in measured("decentral", "cuda"):
         for row, cells in zip(result["rows"], table_rows(result), strict=True):
             what = "hear, pass on, decide"
-            rows.append([f"{cells['robots']} robots, each alone", what, cells["step"], memory(row["peak_bytes"])])
+            rows.append([f"{cells['robots']} robots, decentralized", what, cells["step"], memory(row["peak_bytes"])])
     names = dict.fromkeys(result["machine"]["device"] for result in measured("scale", "cuda"))
     return table([f"one {' / '.join(names)}", "what", "time", "memory"], rows) if rows else "Not measured yet.\n"
 
 
-GPUS, LINK = 8, 450e9  # of one machine, and bytes a second that each can send the others over NVLink 4
+GPUS, LINK = 8, 450e9  # of one machine, and bytes per second that each can send the others over NVLink 4
 
 
 def read_off(rows: Sequence[dict[str, Any]], name: str, robots: float) -> float:

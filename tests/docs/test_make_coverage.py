@@ -52,7 +52,7 @@ def test_nothing_has_been_run(blocks: ModuleType, tmp_path: Path) -> None:
 
 def test_controllers_alone(blocks: ModuleType, tmp_path: Path) -> None:
     put(tmp_path, "n32-f32-s1024", {"clairvoyant": 0.3, "c-cvt": 0.6, "d-cvt": 0.8})
-    assert "| `clairvoyant` | one place | 0.300 ± 0.010 | 0.300 ± 0.010 |" in blocks.policies()
+    assert "| `clairvoyant` | centralized | 0.300 ± 0.010 | 0.300 ± 0.010 |" in blocks.policies()
     assert "| `mast-m` |  | not run yet | not run yet |" in blocks.policies()
     assert blocks.pairs() == "MAST-M: not run yet.\n"
     assert "| `d-cvt` | 0.800 ± 0.010 | not run yet | not run yet | not run yet |" in blocks.sides()
@@ -74,7 +74,7 @@ def test_the_ends_of_the_grid_are_found(blocks: ModuleType, tmp_path: Path) -> N
     assert "| `lpac-k3` | -20 % (8, 8) | +50 % (64, 8) | 2 of 64 | 1 |" in text
     put(tmp_path, "n32-f32-s1024", {"d-cvt": 0.8, "mast-m": 0.5})
     assert "| `mast-m` minus `d-cvt` | -0.300 ± 0.020 |" in blocks.pairs()
-    assert "| `mast-m` | alone, 0.2 s a hop |" in blocks.policies()
+    assert "| `mast-m` | decentralized, 0.2 s per hop |" in blocks.policies()
     import draw_coverage
 
     put(tmp_path, "n64-f64-s1448", {"d-cvt": 0.8, "mast-m": 0.5})
