@@ -583,5 +583,5 @@ def test_a_world_must_be_one() -> None:
         def __init__(self, config: Config, device: str) -> None:
             pass
 
-    with pytest.raises(MastError, match="the World of task strolling is Nothing: derive it from mast_swarm.World"):
+    with pytest.raises(MastError, match=r"the World of task strolling is Nothing: derive it from mast_swarm\.World"):
         check_task(strolling(World=Nothing))
