@@ -362,6 +362,85 @@ def test_a_task_without_policies_to_compare_is_evaluated_with_those_given(own: s
     assert mast("evaluate", file, "--help") == 0
 
 
+# Mistakes that end in a line for the one who made them, not in a traceback.
+
+
+def small_evaluation(reference: object, folder: Path, *policies: object) -> int:
+    chosen = ("--policy", *policies) if policies else ()
+    given = ("--agents", 3, "--episodes", 1, "--steps", 2, "--device", "cpu", "--out", folder / "r")
+    return mast("evaluate", reference, *chosen, *given)
+
+
+@pytest.mark.xfail(strict=True, reason="TypeError or AttributeError with a traceback")
+@pytest.mark.parametrize(
+    ("controller", "words"),
+    [
+        ("class It:\n    def start(self, seeds=()): ...\n    def act(self, s, o): return -s.positions", "max_speed"),
+        (
+            "class It:\n    def __init__(self, **given): ...\n    def act(self, s, o): return -s.positions",
+            "start",
+        ),
+        ("def It(state, observation): return state.positions.numpy()", "tensor"),
+        ("def It(state, observation): return None", "tensor"),
+    ],
+    ids=["no dt", "no start", "numpy", "nothing"],
+)
+def test_a_controller_that_is_not_quite_one(
+    controller: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = one_file(tmp_path, f"{ONE_FILE}\n{controller}\n")
+    assert small_evaluation(file, tmp_path, f"{file}:It") == 2
+    assert words in one_line(capsys)
+
+
+@pytest.mark.xfail(strict=True, reason="the number is dropped: go-1 and go-9 are one controller under two names")
+def test_a_family_is_made_by_a_class() -> None:
+    task = strolling(controllers={"go-K": inwards})
+    with pytest.raises(MastError, match="class"):
+        task.make_controller("go-3", dt=1.0, max_speed=5.0)
+
+
+@pytest.mark.xfail(strict=True, reason="the K of a name that holds one stands for a number: did you mean Kalman?")
+def test_a_controller_is_found_by_the_name_that_lists_show() -> None:
+    assert strolling(controllers={"Kalman": inwards}).has_controller("Kalman")
+
+
+@pytest.mark.xfail(strict=True, reason="KeyError with a traceback; for evaluate, after everything has run")
+@pytest.mark.parametrize("verb", ["evaluate", "train"])
+def test_a_metric_that_the_world_does_not_measure(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = one_file(tmp_path, ONE_FILE.replace('Metric("spread"', 'Metric("spraed"'))
+    if verb == "evaluate":
+        assert small_evaluation(file, tmp_path, "inwards") == 2
+    else:
+        tiny = "--epochs 1 --environments 2 --steps 2 --batch 2 --replay 4 --validation 1 --validation-steps 1"
+        assert mast("train", file, *tiny.split(), "--device", "cpu", "--out", tmp_path / "t") == 2
+    assert "spraed" in one_line(capsys)
+
+
+@pytest.mark.xfail(strict=True, reason="KeyError: 'scenario' with a traceback, when the curves get their title")
+def test_results_state_what_the_settings_say(tmp_path: Path) -> None:
+    stated = "    @property\n    def stated(self): return ('reach',)\n\ndef outwards"
+    file = one_file(tmp_path, ONE_FILE.replace("def outwards", stated, 1))
+    assert small_evaluation(file, tmp_path, "inwards") == 0
+    assert "reach" in json.loads((tmp_path / "r" / "summary.json").read_text())["rows"][0]
+
+
+@pytest.mark.xfail(strict=True, reason="its own settings are silently none: no option, and 5 agents in place of 4")
+def test_settings_that_are_no_dataclass_of_their_own(tmp_path: Path) -> None:
+    file = one_file(tmp_path, ONE_FILE.replace("@dataclass(frozen=True)\n", ""))
+    with pytest.raises(MastError, match="dataclass"):
+        find(str(file))
+
+
+@pytest.mark.xfail(strict=True, reason="all checks pass; only training finds it")
+def test_check_sees_an_expert_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = one_file(tmp_path, ONE_FILE.replace('expert="inwards"', 'expert="inwrds"'))
+    assert mast("check", file, "--device", "cpu") == 2
+    assert "inwrds" in capsys.readouterr().err
+
+
 # Tasks of other packages.
 
 

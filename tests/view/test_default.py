@@ -33,7 +33,7 @@ def known() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    """Eleven robots that meet: none hears another at first, everybody everybody at the end."""
+    """Eleven robots that meet: few hear another at first, everybody hears everybody at the end."""
     world = Strolling(Config(agents=11, reach=60.0))
     return rollout(world, "inwards", [3], 40, record=1).recordings[0]
 
