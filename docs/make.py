@@ -121,7 +121,7 @@ def assignment_benchmark() -> str:
         sums = [row["ratio_of_sums"] for row in measured]
         rows.append(
             [
-                f"N = {robots}, {batch} environment{'s' * (batch > 1)} a call",
+                f"N = {robots}, {batch} environment{'s' * (batch > 1)} per call",
                 f"{min(ratios):.1f}x to {max(ratios):.1f}x",
                 f"{min(sums):.1f}x to {max(sums):.1f}x",
             ]
@@ -134,7 +134,7 @@ def decentral_benchmark() -> str:
         [f"{row['delay']:g}", f"{row['threads']}", f"{row['ratio']:.1f}x"]
         for row in load("benchmarks/results/decentral.json")["rows"]
     ]
-    return table(["tau / dt", "threads", "decentralised step / central forward"], rows)
+    return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
 
 
 NUMBERS: dict[str, Callable[[], str]] = {
