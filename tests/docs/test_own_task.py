@@ -73,7 +73,7 @@ def test_excerpts_are_those_of_the_example() -> None:
     assert len(excerpts) == 5
     for excerpt in excerpts:
         for line in excerpt.splitlines():
-            assert line in example, line
+            assert line in example or line.strip() == "...", line
 
 
 def test_files_to_open_exist() -> None:
