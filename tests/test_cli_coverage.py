@@ -137,6 +137,10 @@ BAD: list[tuple[list[str], str]] = [
     (["--density", "gausians"], "unknown density 'gausians': did you mean gaussians"),
     (["--density", "points"], "unknown density 'points': did you mean points:FILE"),
     (["--window", "1,1"], "window is for points on the globe"),
+    (
+        ["--density", "points:a.csv", "--features", "8"],
+        "features is 8, but the density points:a.csv has features of its own",
+    ),
     (["--density", "points:a.csv", "--window", "91,0"], "window is 91,0: give latitude (-90..90)"),
     (["--density", "points:a.csv", "--window", "nan,0"], "window is nan,0"),
     (["--policy", "lsap"], "unknown policy 'lsap': "),

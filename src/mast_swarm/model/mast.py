@@ -51,8 +51,8 @@ class MAST(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
-        """Tokens x [B, T, d] -> [B, T, d], whatever the pattern."""
-        return pattern.restore(self.final(*pattern.run(self.blocks, pattern.arrange(x))))
+        """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order."""
+        return self.final(*pattern.run(self.blocks, x))
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:
         """The norm of the last block's two terms, [..., d]."""

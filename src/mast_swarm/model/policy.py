@@ -90,8 +90,9 @@ class Policy(Learned):
         x = self.encoding.embed(x, positions)
         rotation = self.encoding.rotation(positions.double() - near_origin(positions))
         component = component if self.config.component_mask else None
-        y = self.mast(x, prepare(self.config, positions, component, rotation, path))  # [B, T, d]
-        return self.act(y[:, :robots])
+        pattern = prepare(self.config, positions, component, rotation, path)
+        y = self.mast(pattern.arrange(x), pattern)  # [B, T, d]
+        return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""
