@@ -14,8 +14,8 @@ import mast_swarm
 from mast_swarm import zoo
 from mast_swarm.cli import main
 from mast_swarm.tasks.base import find, names
-from mast_swarm.tasks.coverage.density import densities
-from mast_swarm.tasks.navigation.scenarios import scenarios
+from mast_swarm.tasks.coverage.density import density
+from mast_swarm.tasks.navigation.scenarios import scenario
 from mast_swarm.train.config import recipes
 
 ROOT = Path(mast_swarm.__file__).parent
@@ -181,7 +181,7 @@ def test_everything_registered_is_listed(capsys: pytest.CaptureFixture[str]) -> 
         assert f"task {task}" in listed
         assert find(task).controllers and set(find(task).controllers) <= set(words)
         assert set(recipes(find(task))) <= set(words)
-    for start in (*scenarios(), *densities()):
+    for start in (*scenario, *density):
         assert start.usage in words and start.summary in listed
     for name in zoo.policies():
         assert name.split("/", 1)[1] in words

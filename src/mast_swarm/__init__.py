@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mast_swarm.observation import Observation
     from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
     from mast_swarm.space.neighbours import nearest, offsets
-    from mast_swarm.tasks.base import Demo, Metric, Task, WorldConfig, register
+    from mast_swarm.tasks.base import Demo, Metric, Starts, Task, WorldConfig, register
     from mast_swarm.tasks.coverage.config import CoverageConfig
     from mast_swarm.tasks.coverage.world import Coverage
     from mast_swarm.tasks.navigation.config import NavigationConfig
@@ -64,6 +64,7 @@ __all__ = [
     "PolicyConfig",
     "Recording",
     "Relay",
+    "Starts",
     "State",
     "Task",
     "TrainConfig",
@@ -99,6 +100,7 @@ _HOMES = {
     "PolicyConfig": "model.config",
     "Recording": "evaluate.recording",
     "Relay": "comms.relay",
+    "Starts": "tasks.base",
     "State": "tasks.world",
     "Task": "tasks.base",
     "TrainConfig": "train.config",

@@ -414,9 +414,9 @@ def list_verb(args: list[str]) -> None:
             f"controllers{families}": [(name, _about(task, name)) for name in task.controller_names],
             "trained policies": [(name.split("/", 1)[1], _sentence(opening(name))) for name in shipped],
         }
-        if task.starts is not None:
-            title, registered = task.starts
-            sections[title] = [(found.usage, found.summary) for found in tasks.imported(registered)()]
+        starts = task.part("starts")
+        if starts is not None:
+            sections[starts.plural] = [(found.usage, found.summary) for found in starts]
         sections["recipes for training"] = [(name, "") for name in recipes(task)]
         print(f"task {task.name}")
         for title, rows in sections.items():

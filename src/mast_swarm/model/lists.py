@@ -23,8 +23,8 @@ from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu
 from mast_swarm.model.attention import Attention, attend
 from mast_swarm.model.encoding import Rotation, rotate
 
-# Numbers from which a kernel of our own is taken: torch's are quicker to start (`mast bench scale` on an H200: a pass of
-# 1,000 robots, 256,000 numbers, took 2.9 ms with it and 2.1 ms without).
+# Numbers from which a kernel of our own is taken: torch's are quicker to start. (`mast bench scale` on an H200: a pass
+# of 1,000 robots, 256,000 numbers, took 2.9 ms with it and 2.1 ms without.)
 _WORTH_A_KERNEL = 1 << 20
 kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:

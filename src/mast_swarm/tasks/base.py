@@ -16,11 +16,11 @@ import math
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from mast_swarm import tasks as builtin
 from mast_swarm import zoo
@@ -29,6 +29,7 @@ from mast_swarm.errors import MastError, unknown
 if TYPE_CHECKING:
     from torch import Tensor
 
+_Sampler = TypeVar("_Sampler", bound=Callable[..., Any])
 GROUP = "mast_swarm.tasks"  # of entry points
 ROBOT_BYTES = 2_100  # of a robot in a world without maps, at the worst moment of a step; seen in `mast bench world`
 
@@ -170,13 +171,45 @@ class FunctionController:
         """There is nothing to forget."""
 
 
-class Start(Protocol):
-    """A named way in which environments start, as lists show it."""
+@dataclass(frozen=True)
+class Start:
+    """A named way in which environments start: `name`, or with an argument as `usage` shows it (text:WORD)."""
 
-    @property
-    def usage(self) -> str: ...  # as on the command line, with capitals for what is to be filled in
-    @property
-    def summary(self) -> str: ...
+    name: str
+    usage: str
+    summary: str
+    sampler: Callable[..., Any]
+
+
+class Starts:
+    """The named ways to start of a task. Called with a name it is a decorator that adds one: a function whose
+    docstring's first line says what it is."""
+
+    def __init__(self, kind: str, plural: str) -> None:
+        self.kind, self.plural = kind, plural
+        self._known: dict[str, Start] = {}
+
+    def __call__(self, name: str, usage: str | None = None) -> Callable[[_Sampler], _Sampler]:
+        def add(sampler: _Sampler) -> _Sampler:
+            summary = (sampler.__doc__ or "").strip().split("\n")[0]
+            self._known[name] = Start(name, usage or name, summary, sampler)
+            return sampler
+
+        return add
+
+    def __iter__(self) -> Iterator[Start]:
+        return iter(sorted(self._known.values(), key=lambda start: start.name))
+
+    def find(self, name: str) -> tuple[Start, str]:
+        """The start and its argument ('' if none): 'two-lines', 'clusters-20', 'text:ICRA'."""
+        if name in self._known:
+            return self._known[name], ""
+        for start in self._known.values():
+            separator = start.usage[len(start.name) : len(start.name) + 1]
+            head, _, argument = name.partition(separator) if separator else (name, "", "")
+            if head == start.name and argument:
+                return start, argument
+        raise unknown(self.kind, name, [start.usage for start in self])
 
 
 @dataclass(frozen=True)
@@ -208,8 +241,8 @@ class Task:
     """Settings of training by name; left out: one that is small enough for a laptop."""
     view: Any = None
     """How recordings are drawn, a subclass of `mast_swarm.view.scene.TaskView`; left out: robots, links and trails."""
-    starts: tuple[str, Any] | None = None
-    """What lists call the ways to start, and a function that gives all of them as `Start`."""
+    starts: Any = None
+    """The named ways to start, a `Starts`, where there is more than one."""
     compared: tuple[str, ...] = ()
     """What `mast evaluate` runs unless told otherwise; left out: all controllers."""
     episodes: int = 54

@@ -12,7 +12,7 @@ from scipy.integrate import dblquad
 
 from mast_swarm.errors import MastError
 from mast_swarm.tasks.coverage.config import CoverageConfig
-from mast_swarm.tasks.coverage.density import densities, gaussian_sum, sample
+from mast_swarm.tasks.coverage.density import density, gaussian_sum, sample
 from mast_swarm.tasks.coverage.points import EARTH, read_points
 
 CONFIG = CoverageConfig(side=128, sensor=32, local_map=64, features=3, sigma=(6.0, 9.0))
@@ -56,8 +56,8 @@ def test_seeded_and_normalised():
 
 
 def test_every_density_is_listed_with_a_summary():
-    assert [d.name for d in densities()] == ["gaussians", "points", "raster"]
-    assert all(d.summary for d in densities())
+    assert [d.name for d in density] == ["gaussians", "points", "raster"]
+    assert all(d.summary for d in density)
 
 
 @pytest.mark.parametrize("name", ["gauss", "points", "raster:", "gaussians:3"])

@@ -11,7 +11,7 @@ from scipy.stats import kstest
 
 from mast_swarm.errors import MastError
 from mast_swarm.tasks.navigation.config import NavigationConfig
-from mast_swarm.tasks.navigation.scenarios import find, sample, scenarios
+from mast_swarm.tasks.navigation.scenarios import sample, scenario
 
 NAMES = [
     "clusters",
@@ -119,9 +119,9 @@ def test_negative_seed():
 
 
 def test_every_registered_scenario_has_a_summary():
-    assert {s.name for s in scenarios()} >= {"clusters", "circle", "two-lines", "text", "file"}
-    assert all(s.summary for s in scenarios())
-    assert find("two-lines")[1] == ""
+    assert {s.name for s in scenario} >= {"clusters", "circle", "two-lines", "text", "file"}
+    assert all(s.summary for s in scenario)
+    assert scenario.find("two-lines")[1] == ""
 
 
 def write(path, rows):

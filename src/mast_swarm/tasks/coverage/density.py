@@ -6,8 +6,6 @@ A density is one function: (seed, config, argument) -> [S, S]. It comes from its
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tokenize import TokenError
@@ -16,10 +14,10 @@ from typing import BinaryIO
 import numpy as np
 
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.tasks.base import Starts
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.points import read_points
 
-Sampler = Callable[[int, CoverageConfig, str], np.ndarray]
 _NPY, _PNG = b"\x93NUMPY", b"\x89PNG\r\n"  # what files begin with, whatever they are called
 _OTHERS = {
     b"PK": "an archive (NPZ or another ZIP)",
@@ -32,41 +30,14 @@ _OTHERS = {
 }
 
 
-@dataclass(frozen=True)
-class Density:
-    """A registered density: `name`, or `name:ARGUMENT` where `usage` shows one."""
-
-    name: str
-    usage: str
-    summary: str
-    sampler: Sampler
-
-
-_DENSITIES: dict[str, Density] = {}
-
-
-def density(name: str, usage: str | None = None) -> Callable[[Sampler], Sampler]:
-    """Decorator: registers a density; the first line of the function's docstring is its summary."""
-
-    def register(sampler: Sampler) -> Sampler:
-        summary = (sampler.__doc__ or "").strip().split("\n")[0]
-        _DENSITIES[name] = Density(name, usage or name, summary, sampler)
-        return sampler
-
-    return register
-
-
-def densities() -> list[Density]:
-    """All registered densities, by name."""
-    return [_DENSITIES[name] for name in sorted(_DENSITIES)]
+density = Starts("density", "densities")
 
 
 def sample(name: str, config: CoverageConfig, seed: int) -> np.ndarray:
     """The density [S, S] of one environment, from the seed alone: 'gaussians', 'points:city.geojson', ..."""
-    head, _, argument = name.partition(":")
-    found = _DENSITIES.get(head)
-    if found is None or (argument != "") != (found.usage != head):
-        raise unknown("density", name, [d.usage for d in densities()])
+    found, argument = density.find(name)
+    if not argument and found.usage != found.name:
+        raise unknown("density", name, [start.usage for start in density])
     return found.sampler(seed, config, argument)
 
 

@@ -22,7 +22,7 @@ TASK = Task(
     policies=f"{_HERE}.recipes:POLICIES",
     recipes=f"{_HERE}.recipes:RECIPES",
     view=f"{_HERE}.view:NavigationView",
-    starts=("scenarios", f"{_HERE}.scenarios:scenarios"),
+    starts=f"{_HERE}.scenarios:scenario",
     compared=("lsap", "dhba-4"),
     demo=Demo(
         ("mast-m", "dhba-8"),

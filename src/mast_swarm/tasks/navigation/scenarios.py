@@ -8,67 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from mast_swarm.errors import MastError, unknown
+from mast_swarm.errors import MastError
+from mast_swarm.tasks.base import Starts
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.files import read_starts
 from mast_swarm.tasks.navigation.text import letters
 
 Points = np.ndarray  # [n, 2] float32, metres
-Sampler = Callable[[int, NavigationConfig, str], tuple[Points, Points]]
 
 _ROUNDS = 2000  # of resampling before a scenario counts as too dense; a feasible one needs a handful
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A registered scenario: `name`, or `name-ARGUMENT` / `name:ARGUMENT` where `usage` shows one."""
-
-    name: str
-    usage: str
-    summary: str
-    sampler: Sampler
-
-
-_SCENARIOS: dict[str, Scenario] = {}
-
-
-def scenario(name: str, usage: str | None = None) -> Callable[[Sampler], Sampler]:
-    """Decorator: registers a scenario; the first line of the function's docstring is its summary."""
-
-    def register(sampler: Sampler) -> Sampler:
-        summary = (sampler.__doc__ or "").strip().split("\n")[0]
-        _SCENARIOS[name] = Scenario(name, usage or name, summary, sampler)
-        return sampler
-
-    return register
-
-
-def scenarios() -> list[Scenario]:
-    """All registered scenarios, by name."""
-    return [_SCENARIOS[name] for name in sorted(_SCENARIOS)]
-
-
-def find(name: str) -> tuple[Scenario, str]:
-    """The scenario and its argument ('' if none): 'two-lines', 'clusters-20', 'text:ICRA', 'file:starts.csv'."""
-    if name in _SCENARIOS:
-        return _SCENARIOS[name], ""
-    for separator in ":-":
-        head, found, argument = name.partition(separator)
-        if found and head in _SCENARIOS and argument and _SCENARIOS[head].usage != head:
-            return _SCENARIOS[head], argument
-    raise unknown("scenario", name, [s.usage for s in scenarios()])
+scenario = Starts("scenario", "scenarios")
 
 
 def sample(name: str, config: NavigationConfig, seed: int) -> tuple[Points, Points]:
     """Robots [N, 2] and goals [M, 2] of one environment, from the seed alone."""
     if seed < 0:
         raise MastError(f"seed is {seed}: give a whole number, 0 or more")
-    found, argument = find(name)
+    found, argument = scenario.find(name)
     return found.sampler(seed, config, argument)
 
 
