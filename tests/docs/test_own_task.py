@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_has_its_files() -> None:
-    assert set(FILES) == {"broken.py", "my_file.py", "leader.py"}
+    assert set(FILES) == {"broken.py", "my_file.py", "leader.py", "starts.py"}
 
 
 def test_the_broken_world_is_told_what_the_page_says(folder: Path) -> None:
@@ -55,11 +55,12 @@ def test_global_random_state_is_found(folder: Path) -> None:
     [
         ["navigation", "--policy", "my_file.py:greedy", "dhba-0", "--agents", "20"],
         ["examples/rendezvous.py:TASK", "--policy", "leader.py:Leader", "to_the_middle"],
+        ["starts.py:TASK", "--scenario", "line-50"],
     ],
 )
-def test_controllers_of_a_file_drive(folder: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluations_run_as_shown(folder: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(["evaluate", *command, "--episodes", "2", "--steps", "3", "--out", "runs/one"])
-    assert command[2].partition(":")[2] in capsys.readouterr().out
+    assert (command[2].partition(":")[2] or "to_the_middle") in capsys.readouterr().out
 
 
 def test_python_runs_as_shown(folder: Path) -> None:
