@@ -70,7 +70,6 @@ def test_evaluate_names_settings_that_it_does_not_know(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="settings beside a config are dropped")
 def test_evaluate_takes_a_config_or_settings_but_not_both(tmp_path: Path) -> None:
     from mast_swarm.evaluate.config import EvaluateConfig
 
@@ -79,13 +78,11 @@ def test_evaluate_takes_a_config_or_settings_but_not_both(tmp_path: Path) -> Non
         mast_swarm.evaluate("navigation", config, episodes=2)
 
 
-@pytest.mark.xfail(strict=True, reason="the letters of a text are taken for policies")
 def test_one_policy_needs_no_list(tmp_path: Path) -> None:
     folder, _ = mast_swarm.evaluate("navigation", policy="lsap", out=tmp_path / "r", **SMALL)
     assert set(pq.read_table(folder / "episodes.parquet")["policy"].to_pylist()) == {"lsap"}
 
 
-@pytest.mark.xfail(strict=True, reason="a folder must be a Path")
 @pytest.mark.parametrize("what", ["evaluate", "train"])
 def test_a_folder_may_be_a_text(what: str, tmp_path: Path) -> None:
     out = str(tmp_path / "r")

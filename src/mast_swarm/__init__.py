@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mast_swarm.observation import Observation
     from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
     from mast_swarm.space.neighbours import nearest, offsets
-    from mast_swarm.tasks.base import Demo, Metric, Starts, Task, WorldConfig, register
+    from mast_swarm.tasks.base import Demo, Metric, Starts, Task, WorldConfig, policies, register
     from mast_swarm.tasks.coverage.config import CoverageConfig
     from mast_swarm.tasks.coverage.world import Coverage
     from mast_swarm.tasks.navigation.config import NavigationConfig
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from mast_swarm.tasks.world import State, World
     from mast_swarm.train.config import TrainConfig
     from mast_swarm.view.replay import write_replay
-    from mast_swarm.zoo import policies
 
 # Threads that wait for each other by spinning are up to 80 times slower where other programs want the cores too.
 # OpenMP reads this when it is loaded, which torch and numba do later.
@@ -110,7 +109,7 @@ _HOMES = {
     "nearest": "space.neighbours",
     "neighbour_graph": "space.graph",
     "offsets": "space.neighbours",
-    "policies": "zoo",
+    "policies": "tasks.base",
     "radius_graph": "space.graph",
     "register": "tasks.base",
     "rollout": "evaluate.rollout",

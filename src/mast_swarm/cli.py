@@ -409,7 +409,7 @@ def list_verb(args: list[str]) -> None:
 
     for task in [tasks.find(name) for name in config.tasks or tasks.names()]:
         shipped = [name for name in zoo.policies() if name.startswith(f"{task.name}/")]
-        families = " (K: a number)" if any("K" in name for name in task.controllers) else ""
+        families = " (K: a number)" if task.families else ""
         sections: dict[str, list[tuple[str, str]]] = {
             f"controllers{families}": [(name, _about(task, name)) for name in task.controller_names],
             "trained policies": [(name.split("/", 1)[1], _sentence(opening(name))) for name in shipped],

@@ -113,8 +113,6 @@ def _states(world: AnyWorld) -> Findings:
     if not isinstance(state, State):
         yield f"begin gives {type(state).__name__}: derive the state from mast_swarm.State"
         return
-    if not type(state).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        yield f"{type(state).__name__} can be changed: decorate it with @dataclass(frozen=True, kw_only=True)"
     for name, value in vars(state).items():
         if not isinstance(value, Tensor):
             yield f"state.{name} is {type(value).__name__}: a state holds tensors [B, ...] alone"
@@ -214,29 +212,44 @@ def _batches(world: AnyWorld) -> Findings:
                 if not _near(getattr(together, name)[number : number + 1], value):
                     yield f"state.{name} of an environment depends on the others in its batch (step {step})"
                     return
-            if not _near(seen.features[number : number + 1], world.observe(state).features):
+            alone_seen = world.observe(state)
+            if not _near(seen.features[number : number + 1], alone_seen.features):
                 yield f"features of an environment depend on the others in its batch (step {step})"
+                return
+            if not torch.equal(seen.graph.adjacency()[number : number + 1], alone_seen.graph.adjacency()):
+                yield f"links of an environment depend on the others in its batch (step {step})"
                 return
         command = _commands(world, step)
         together = world.step(together, command)
         alone = [world.step(state, command[n : n + 1]) for n, state in enumerate(alone)]
+    measured = world.metrics(together)
+    for number, state in enumerate(alone):
+        for name, value in world.metrics(state).items():
+            comparable = isinstance(value, Tensor) and value.shape == (1,)  # what is not is told elsewhere
+            if comparable and not _near(measured[name][number : number + 1], value):
+                yield f"metric {name} of an environment depends on the others in its batch"
+                return
 
 
 def _metrics(world: AnyWorld, task: Task | None) -> Findings:
     state = world.reset(SEEDS)
-    for instant in (state, world.step(state, _commands(world, 0))):
-        found = world.metrics(instant)
+    both = world.metrics(state), world.metrics(world.step(state, _commands(world, 0)))
+    findings: dict[str, None] = {}  # each once, in order
+    for found in both:
         for name, value in found.items():
             if not isinstance(value, Tensor) or tuple(value.shape) != (len(SEEDS),):
                 given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                yield f"metric {name} is {given}: expected a tensor [{len(SEEDS)}]"
+                findings[f"metric {name} is {given}: expected a tensor [{len(SEEDS)}]"] = None
             elif not bool(torch.isfinite(value.float()).all()):
-                yield f"metric {name} is not finite"
+                findings[f"metric {name} is not finite"] = None
         for metric in task.shown if task is not None else ():
-            if metric.name not in found:
-                yield f"the task's metric {metric.name} is not among those of the world: {', '.join(found)}"
-            elif not bool(((found[metric.name] >= metric.limits[0]) & (found[metric.name] <= metric.limits[1])).all()):
-                yield f"metric {metric.name} leaves its limits {metric.limits}"
+            shown = found.get(metric.name)
+            if shown is None:
+                known = ", ".join(found)
+                findings[f"the task's metric {metric.name} is not among those of the world: {known}"] = None
+            elif not bool(((shown >= metric.limits[0]) & (shown <= metric.limits[1])).all()):
+                findings[f"metric {metric.name} leaves its limits {metric.limits}"] = None
+    yield from findings
 
 
 def _keeps(world: AnyWorld) -> Findings:
@@ -253,6 +266,8 @@ def _keeps(world: AnyWorld) -> Findings:
     back = world.unpack(world.pack(features), state.positions)
     if back.shape != features.shape:
         yield f"features of shape {list(features.shape)} come back from pack and unpack as {list(back.shape)}"
+    elif back.dtype != features.dtype:
+        yield f"features come back from unpack as {back.dtype}: it must give what was packed, {features.dtype}"
     elif not torch.allclose(back, features, atol=0.01):
         yield "features that were packed come back from unpack changed by more than 0.01"
 

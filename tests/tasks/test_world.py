@@ -75,9 +75,20 @@ def test_environments_of_different_shapes_do_not_go_together(seeds: list[int]) -
             return (np.zeros((5 + seed, 2)),)
 
     world = Growing(Config())
-    shapes = rf"\[{5 + seeds[-1]}, 2\] for seed {seeds[-1]}, \[5, 2\] for 0"
-    with pytest.raises(MastError, match=f"draw gives arrays of different shapes, {shapes}: environments of one batch"):
+    shapes = rf"\[5, 2\] for seed 0 and float64 \[{5 + seeds[-1]}, 2\] for seed {seeds[-1]}"
+    with pytest.raises(MastError, match=f"draw gives float64 {shapes}: environments of one batch"):
         world.draw_all(seeds)
+
+
+def test_draws_of_one_batch_have_one_type_and_number() -> None:
+    class Mixed(Strolling):
+        def draw(self, seed: int, scenario: str) -> tuple[np.ndarray, ...]:
+            whole = np.zeros((5, 2), np.int64)
+            return ((whole,), (whole + 0.5,), (whole, whole))[seed]
+
+    for other, given in ((1, "float64"), (2, r"int64 \[5, 2\], int64")):
+        with pytest.raises(MastError, match=rf"draw gives int64 \[5, 2\] for seed 0 and {given}"):
+            Mixed(Config()).draw_all([0, other])
 
 
 def test_an_error_of_a_draw_comes_through() -> None:

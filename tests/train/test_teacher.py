@@ -144,7 +144,7 @@ def test_a_function_knows_no_limit(strollers: TrainConfig, tmp_path: Path) -> No
 
 def test_a_task_without_an_expert_says_so(strollers: TrainConfig, tmp_path: Path) -> None:
     register(replace(strolling(), expert=None))
-    with pytest.raises(MastError, match="task strolling declares no expert: give --expert one of inwards, eastwards"):
+    with pytest.raises(MastError, match="task strolling has no expert: give --expert one of inwards, eastwards"):
         train(strollers, tmp_path / "run", device="cpu")
     assert isinstance(next(inspected(replace(strollers, expert="eastwards")))[0].expert, Eastwards)
 

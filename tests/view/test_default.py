@@ -280,7 +280,6 @@ def test_the_scale_of_the_pages_curve_comes_from_data_and_limits(
     assert player.errors() == []
 
 
-@pytest.mark.xfail(strict=True, reason="the curve's left margin has room for three digits")
 @pytest.mark.parametrize(("values", "longest"), [((2500.0, 12_000.0), "10000"), ((-0.02, -0.06), "-0.06")])
 def test_long_numbers_have_room_beside_the_curve(
     values: Any, longest: str, recording: Recording, browser: WebDriver, tmp_path: Path

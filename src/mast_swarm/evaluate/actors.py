@@ -22,7 +22,7 @@ from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, load_learned
 from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.tasks.base import Controller, factory, from_file, is_reference, task_of
-from mast_swarm.tasks.world import State, World
+from mast_swarm.tasks.world import State, World, checked_command
 
 
 @runtime_checkable
@@ -56,7 +56,7 @@ class Controlled:
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         if self.failing is not None:
             observation = self._less_failed(self.failing, observation)
-        command = self.controller.act(state, observation)
+        command = checked_command(self.controller.act(state, observation), tuple(state.positions.shape))
         mark("control")
         return command if self.alive is None else command * self.alive[..., None]
 
@@ -151,7 +151,13 @@ def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None =
         return policy
     if made is None and (inspect.isclass(policy) or not hasattr(policy, "act")):
         made = factory(policy)
-    controller: Any = policy if made is None else made(dt=config.dt, max_speed=config.max_speed)
+    try:
+        controller: Any = policy if made is None else made(dt=config.dt, max_speed=config.max_speed)
+    except TypeError as error:
+        raise MastError(f"{name} cannot be made: {error}; the class takes dt and max_speed as keywords") from None
+    for method in ("start", "act"):
+        if not hasattr(controller, method):
+            raise MastError(f"{name} has no method {method}: a controller has start(seeds) and act(state, observation)")
     return Controlled(controller, channel)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,8 +57,6 @@ class EvaluateConfig:
     that have instructions for it."""
 
     def __post_init__(self) -> None:
-        if not self.policy:
-            raise MastError("no policy was given: name at least one, see `mast list`")
         if len(set(self.policy)) != len(self.policy):
             raise MastError(f"a policy was given twice: {' '.join(self.policy)}")
         for name, value, least, most in (
@@ -97,6 +96,12 @@ def defaults(task: Task) -> EvaluateConfig:
     return EvaluateConfig(task.Config(), task.default_policies, episodes=task.episodes, steps=task.steps)
 
 
+_TAKEN: dict[str, Callable[[Any], Any]] = {  # settings that may be given more simply than they are kept
+    "policy": lambda given: (given,) if isinstance(given, str) else tuple(given),
+    "out": lambda given: None if given is None else Path(given),
+}
+
+
 def settled(task: Task, **settings: Any) -> EvaluateConfig:
     """An evaluation of a task with these settings, those of its world among them; the rest as on the command line."""
     base = defaults(task)
@@ -105,7 +110,7 @@ def settled(task: Task, **settings: Any) -> EvaluateConfig:
         if name not in (*vars(base.world), *vars(base)):
             raise unknown("setting", name, [*vars(base.world), *vars(base)])
         group = "world" if name in vars(base.world) else "evaluation"
-        own[group][name] = tuple(value) if isinstance(value, list) else value
+        own[group][name] = _TAKEN.get(name, lambda given: tuple(given) if isinstance(given, list) else given)(value)
     if own["world"]:
         own["evaluation"]["world"] = replace(own["evaluation"].get("world", base.world), **own["world"])
     return replace(base, **own["evaluation"])

@@ -49,6 +49,8 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
     found = tasks.find(task)
     if tasks.task_of(config.world) is not found:
         raise MastError(f"the settings are those of a world for {config.world.task}, not for {task}: give both alike")
+    if not config.policy:
+        raise MastError("no policy was given: name at least one, see `mast list`")
     world = found.make(fitting(config.world, config.policy), pick_device(config.device))
     channel = None
     if config.delay is not None:
@@ -57,7 +59,8 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
     _check_memory(world, actors, config.batch or 1)
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
-        world.reset([seed], [scenario])
+        start = world.reset([seed], [scenario])
+    found.check_measured(world.metrics(start))
     return world, dict(zip(labels(config.policy, found.name), actors, strict=True))
 
 
@@ -95,7 +98,10 @@ def evaluate(
 
     settings: in place of a config, by name as on the command line: evaluate(TASK, policy=[NAME], agents=20).
     """
-    config = settled(tasks.find(task), **settings) if config is None else config
+    if config is None:
+        config = settled(tasks.find(task), **settings)
+    elif settings:
+        raise MastError(f"{', '.join(settings)}: settings are given by name, or all of them as a config, not both")
     world, actors = prepare(task, config)
     named = tasks.find(task).name
     folder = config.out or new_folder(Path("runs") / f"evaluate-{named}-{datetime.now():%Y%m%d-%H%M%S}")

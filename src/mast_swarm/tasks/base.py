@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import math
 import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from mast_swarm import tasks as builtin
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _Sampler = TypeVar("_Sampler", bound=Callable[..., Any])
 GROUP = "mast_swarm.tasks"  # of entry points
+_NUMBER = re.compile("(?<![A-Za-z0-9])K(?![A-Za-z0-9])")  # in the name of a family of controllers
 ROBOT_BYTES = 2_100  # of a robot in a world without maps, at the worst moment of a step; seen in `mast bench world`
 
 
@@ -229,7 +230,7 @@ class Task:
     others: tuple[Metric, ...] = ()
     """Further metrics of the world that tables show."""
     expert: Any = None
-    """Whom policies imitate unless told otherwise: the name of a controller, or one itself."""
+    """Whom policies imitate unless told otherwise: the name of a controller, or a function or class itself."""
     controllers: Mapping[str, Any] = field(default_factory=dict)
     """Functions (state, observation) -> command, or classes of `Controller`. A capital K in a name stands for a
     number, the class's first argument: `dhba-K` makes dhba-0, dhba-1 and so on."""
@@ -285,6 +286,13 @@ class Task:
         """The record of a metric; one that the task does not describe has no more than its name."""
         return next((metric for metric in self.shown if metric.name == name), Metric(name))
 
+    def check_measured(self, found: Iterable[str]) -> None:
+        """Raise an error if a metric of the task is not among those that the world has measured."""
+        measured = list(found)
+        for metric in self.shown:
+            if metric.name not in measured:
+                raise unknown(f"metric of task {self.name} among those of its world", metric.name, measured)
+
     @property
     def controller_names(self) -> list[str]:
         """Sorted; `dhba-K` stands for dhba-0, dhba-1 and so on."""
@@ -293,10 +301,15 @@ class Task:
     def _match(self, name: str) -> tuple[Any, list[int]] | None:
         """What makes the controller of that name, not yet imported, and the numbers in its name."""
         for known, given in self.controllers.items():
-            match = re.fullmatch(re.escape(known).replace("K", "([0-9]{1,9})"), name)
+            match = re.fullmatch(_NUMBER.sub("([0-9]{1,9})", re.escape(known)), name)
             if match:
                 return given, [int(number) for number in match.groups()]
         return None
+
+    @property
+    def families(self) -> bool:
+        """Whether some names of controllers hold a number."""
+        return any(map(_NUMBER.search, self.controllers))
 
     def has_controller(self, name: str) -> bool:
         """Whether there is a controller of that name; imports nothing."""
@@ -317,7 +330,7 @@ class Task:
     @property
     def default_policies(self) -> tuple[str, ...]:
         """What `mast evaluate` runs unless told otherwise."""
-        return self.compared or tuple(name for name in self.controllers if "K" not in name)
+        return self.compared or tuple(name for name in self.controllers if not _NUMBER.search(name))
 
     @property
     def default_demo(self) -> Demo:
@@ -327,11 +340,14 @@ class Task:
 
 def factory(controller: Any, *numbers: int) -> Callable[..., Controller]:
     """What makes a controller from `dt` and `max_speed`, of a class or a plain function."""
+    if numbers and not inspect.isclass(controller):
+        raise MastError("a controller whose name has a number is a class, which takes the number as its first argument")
     if inspect.isclass(controller):
         made: Callable[..., Any] = partial(controller, *numbers)
         return made
     if not callable(controller):
-        raise MastError(f"a controller is {controller!r}: give a function (state, observation) -> command, or a class")
+        given = f"of type {type(controller).__name__}"
+        raise MastError(f"a controller is {given}: give a function (state, observation) -> command, or a class")
     return lambda **settings: FunctionController(controller)
 
 
@@ -350,18 +366,28 @@ _broken: dict[str, str] = {}  # tasks of other packages that could not be import
 
 def register(task: Task) -> Task:
     """Make a task known by its name; gives it back."""
+    _check_record(task)
     before = _TASKS.get(task.name)
     if before is not None and before.Config is not task.Config and not _reloaded(before, task):
         raise MastError(f"there is a task '{task.name}' already: give yours another name")
     owner = next((known for known in _TASKS.values() if known.Config is task.Config and known.name != task.name), None)
     if owner is not None:
         raise MastError(f"tasks '{owner.name}' and '{task.name}' share {task.Config.__name__}: derive one for each")
-    if not [f for f in fields(task.Config) if f.name == "agents"]:
-        raise MastError(f"{task.Config.__name__} of task '{task.name}' does not extend mast_swarm.WorldConfig")
     _TASKS[task.name] = task
     if task.zoo is not None:
         zoo.add(task.name, task.zoo)
     return task
+
+
+def _check_record(task: Task) -> None:
+    """Raise an error unless the settings are a dataclass that extends WorldConfig, and the expert is a controller."""
+    name = getattr(task.Config, "__name__", repr(task.Config))
+    if not (inspect.isclass(task.Config) and issubclass(task.Config, WorldConfig)):
+        raise MastError(f"{name} of task '{task.name}' does not extend mast_swarm.WorldConfig")
+    if "__dataclass_fields__" not in vars(task.Config):
+        raise MastError(f"{name} of task '{task.name}' is no dataclass: write @dataclass(frozen=True) above it")
+    if task.expert is not None and not task.has_controller(task.expert):
+        raise unknown(f"expert of task {task.name}", task.expert, task.controllers)
 
 
 def _reloaded(before: Task, task: Task) -> bool:
@@ -388,6 +414,12 @@ def names() -> list[str]:
     return sorted(_TASKS, key=lambda name: (name != builtin.DEFAULT, name))
 
 
+def policies() -> dict[str, Path]:
+    """The folder of every shipped policy by its name, such as navigation/mast-m: of this package and of others."""
+    _discover()
+    return zoo.policies()
+
+
 def broken() -> Mapping[str, str]:
     """Tasks of other packages that could not be imported, and why."""
     _discover()
@@ -400,11 +432,13 @@ def find(name: str) -> Task:
         found = from_file(name, "TASK")
         if not isinstance(found, Task):
             raise MastError(f"{name} is {type(found).__name__}, not a Task: name the variable that holds the task")
+        if _TASKS.get(found.name) is not found:
+            register(found)
         path, _, variable = name.partition(":")
         _sources[found.name] = f"{Path(path).resolve()}:{variable or 'TASK'}"
-        return found if _TASKS.get(found.name) is found else register(found)
+        return found
     _discover()
-    if name in _broken:
+    if name not in _TASKS and name in _broken:
         raise MastError(f"task '{name}' of another package cannot be used: {_broken[name]}")
     if name not in _TASKS:
         raise unknown("task", name, _TASKS)
@@ -454,7 +488,7 @@ def from_file(reference: str, default: str) -> Any:
         own = [
             key
             for key, value in vars(module).items()
-            if getattr(value, "__module__", module.__name__) == module.__name__
+            if isinstance(value, Task) or getattr(value, "__module__", None) == module.__name__
         ]
         raise unknown(f"name in {path}", name, [key for key in own if not key.startswith("_")])
     return getattr(module, name)
@@ -464,16 +498,18 @@ def from_file(reference: str, default: str) -> Any:
 def _module(path: str, changed: int) -> Any:
     """A Python file, run as a module; once, and again only when it has changed."""
     name = f"mast_file_{Path(path).stem}_{hashlib.sha1(path.encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # it ends in .py
-    module = importlib.util.module_from_spec(spec)
+    before, module = sys.modules.get(name), ModuleType(name)
+    module.__file__ = path
     sys.modules[name] = module  # dataclasses look their module up there
     try:
-        spec.loader.exec_module(module)
+        # Not through an import: Python's own cache of compiled files does not see changes within a second.
+        exec(compile(Path(path).read_bytes(), path, "exec"), vars(module))
     except MastError:
         raise
     except Exception as error:
-        del sys.modules[name]
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
         lines = [frame.lineno for frame in _frames(error) if frame.filename == path]
         where = f" line {lines[-1]}" if lines else ""
         raise MastError(f"{path}{where}: {type(error).__name__}: {error}") from error

@@ -91,14 +91,13 @@ class World(ABC, Generic[ConfigT, StateT]):
 
         def fill(number: int) -> None:
             made = first if number == 0 else self.draw(int(seeds[number]), names[number])
+            expected, found = _kinds(first), _kinds(made)
+            if expected != found:
+                raise MastError(
+                    f"draw gives {expected} for seed {seeds[0]} and {found} for seed {seeds[number]}: environments of "
+                    "one batch are alike"
+                )
             for all_of_it, part in zip(drawn, made, strict=True):
-                if np.shape(part) != all_of_it.shape[1:]:
-                    shapes = (
-                        f"{list(np.shape(part))} for seed {seeds[number]}, {list(all_of_it.shape[1:])} for {seeds[0]}"
-                    )
-                    raise MastError(
-                        f"draw gives arrays of different shapes, {shapes}: environments of one batch are alike"
-                    )
                 all_of_it[number] = part
 
         if len(seeds) == 1:
@@ -158,6 +157,10 @@ class World(ABC, Generic[ConfigT, StateT]):
         return {}
 
 
+def _kinds(arrays: Sequence[np.ndarray]) -> str:
+    return ", ".join(f"{part.dtype} {list(part.shape)}" for part in map(np.asarray, arrays))
+
+
 def packed_bits(mask: Tensor) -> Tensor:
     """[..., N] bool -> [..., ceil(N / 8)] uint8; bit j % 8 of byte j // 8 is element j."""
     room = -mask.shape[-1] % 8
@@ -174,6 +177,8 @@ def limited(command: Tensor) -> Tensor:
 
 def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
     """The command itself if its shape is right and (on the CPU, where asking is free) it is finite."""
+    if not isinstance(command, Tensor):
+        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}")
     if tuple(command.shape) != expected:
         raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
     if command.device.type == "cpu" and not bool(torch.isfinite(command).all()):

@@ -25,7 +25,7 @@ from mast_swarm.train.trainer import RunOptions, Trainer
 
 def train(
     config: TrainConfig | str | None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     *,
     recipe: str = "best",
     resume: bool = False,
@@ -46,7 +46,7 @@ def train(
     else:
         wanted = config
     with _processes(pick_device(device)) as place:
-        folder = _agreed_folder(out, resume)
+        folder = _agreed_folder(None if out is None else Path(out), resume)
         options = RunOptions(folder, place, checkpoint_seconds, keep_replay)
         try:
             if resume:

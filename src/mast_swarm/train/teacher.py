@@ -41,7 +41,8 @@ class Teacher:
         times `target_limit` are then in units of the world's u_max, and at most so long."""
         task, world, wanted = self.task, self.config.world, self.config.expert or self.task.expert
         if wanted is None:
-            raise MastError(f"task {task.name} declares no expert: give --expert one of {', '.join(task.controllers)}")
+            known = f"give --expert one of {', '.join(task.controllers)}" if task.controllers else "declare one"
+            raise MastError(f"task {task.name} has no expert: {known}")
         found = task.controller(task.experts.get(wanted, wanted))
         if found is None:
             raise unknown("expert", wanted, [*task.experts, *task.controllers])

@@ -32,7 +32,7 @@ from mast_swarm.train.collector import Collector, sample_layout
 from mast_swarm.train.config import TrainConfig, from_plain, from_run, plain
 from mast_swarm.train.learner import Learner, under
 from mast_swarm.train.replay import Replay
-from mast_swarm.train.team import Validator
+from mast_swarm.train.team import Validator, example, world_of
 
 Report = Callable[[dict[str, Any]], None]  # is told of every epoch
 
@@ -52,7 +52,9 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, options: RunOptions) -> None:
         self.config, self.options = config, options
-        self.metric = task_of(config.world).metric
+        task = task_of(config.world)
+        self.metric = task.metric
+        task.check_measured(world_of(config).metrics(example(config)[0]))
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.processes = dist.get_world_size() if dist.is_initialized() else 1
         if config.environments % self.processes or config.batch % self.processes:

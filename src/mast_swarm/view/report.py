@@ -81,4 +81,6 @@ def _title(table: pa.Table) -> str:
     first = table.slice(0, 1).to_pylist()[0]
     episodes = len(pc.unique(table["episode"]))
     counted = f"{episodes} start states" if episodes > 1 else "1 start state"
-    return f"{first['task']}: {first['scenario']}, {first['agents']} robots, {counted}"
+    facts = [first["scenario"]] if "scenario" in first else []
+    facts += [f"{first['agents']} robots"] if "agents" in first else []
+    return f"{first['task']}: {', '.join([*facts, counted])}"

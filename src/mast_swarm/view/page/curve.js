@@ -1,6 +1,7 @@
-// The curve of the task's metric: one line a policy, what has been played in full colour, the rest faint.
+// The curve of the task's metric: one line per policy, what has been played in full colour, the rest faint.
 
-const CURVE_MARGIN = { left: 30, right: 10, top: 8, bottom: 32 };
+const CURVE_MARGIN = { left: 30, right: 10, top: 8, bottom: 32 }; // left: at least, see `room`
+const CURVE_FONT = "11px system-ui, sans-serif";
 
 function niceStep(span, count) {
   const raw = span / count;
@@ -17,9 +18,18 @@ class Curve {
     this.bottom = Math.min(low ?? 0, least);
     const most = Math.max(...values.map((v) => v.reduce((a, b) => Math.max(a, b))), high ?? -Infinity);
     this.top = most > this.bottom ? most : this.bottom + 1;
+    // Lines across, every second one with its number; the margin has room for the longest of these.
+    this.fine = niceStep(this.top - this.bottom, 4) / 2;
+    const digits = Math.max(0, Math.ceil(-Math.log10(2 * this.fine) - 1e-9)), c = canvas.getContext("2d");
+    this.levels = [];
+    for (let n = Math.ceil(this.bottom / this.fine - 1e-4); n * this.fine <= this.top + 1e-4 * (this.top - this.bottom); n++) {
+      this.levels.push({ value: n * this.fine, text: n % 2 === 0 ? (n * this.fine).toFixed(digits) : "" });
+    }
+    c.font = CURVE_FONT;
+    this.left = Math.max(CURVE_MARGIN.left, 8 + Math.ceil(Math.max(...this.levels.map((level) => c.measureText(level.text).width))));
     const scrub = (event) => {
       const box = canvas.getBoundingClientRect();
-      const { left, right } = CURVE_MARGIN;
+      const { left } = this, { right } = CURVE_MARGIN;
       const share = (event.clientX - box.left - left) / (box.width - left - right);
       onScrub(Math.min(Math.max(share, 0), 1) * duration);
     };
@@ -29,7 +39,7 @@ class Curve {
 
   paint(time, colours) {
     const { context: c, width, height } = fitCanvas(this.canvas);
-    const { left, right, top, bottom } = CURVE_MARGIN;
+    const { left } = this, { right, top, bottom } = CURVE_MARGIN;
     const x = (t) => left + (t / this.duration) * (width - left - right);
     const y = (v) => top + (1 - (v - this.bottom) / (this.top - this.bottom)) * (height - top - bottom);
     this.axes(c, x, y, colours, height);
@@ -55,17 +65,14 @@ class Curve {
   }
 
   axes(c, x, y, colours, height) {
-    c.font = "11px system-ui, sans-serif";
+    c.font = CURVE_FONT;
     c.fillStyle = colours.soft;
     c.strokeStyle = colours.line;
     c.lineWidth = 1;
     c.textAlign = "right"; c.textBaseline = "middle";
-    const span = this.top - this.bottom, fine = niceStep(span, 4) / 2; // quarters of 1: a line each, a number every second
-    const digits = Math.max(0, Math.ceil(-Math.log10(2 * fine) - 1e-9));
-    for (let n = Math.ceil(this.bottom / fine - 1e-4); n * fine <= this.top + 1e-4 * span; n++) {
-      const v = n * fine;
-      c.beginPath(); c.moveTo(x(0), y(v)); c.lineTo(x(this.duration), y(v)); c.stroke();
-      if (n % 2 === 0) c.fillText(v.toFixed(digits), x(0) - 6, y(v));
+    for (const { value, text } of this.levels) {
+      c.beginPath(); c.moveTo(x(0), y(value)); c.lineTo(x(this.duration), y(value)); c.stroke();
+      if (text) c.fillText(text, x(0) - 6, y(value));
     }
     c.textAlign = "center"; c.textBaseline = "top";
     const step = niceStep(this.duration, 4);
