@@ -86,8 +86,8 @@ def test_draws_of_one_batch_have_one_type_and_number() -> None:
             whole = np.zeros((5, 2), np.int64)
             return ((whole,), (whole + 0.5,), (whole, whole))[seed]
 
-    for other, given in ((1, "float64"), (2, r"int64 \[5, 2\], int64")):
-        with pytest.raises(MastError, match=rf"draw gives int64 \[5, 2\] for seed 0 and {given}"):
+    for other, told in ((1, "float64"), (2, r"int64 \[5, 2\], int64")):
+        with pytest.raises(MastError, match=rf"draw gives int64 \[5, 2\] for seed 0 and {told}"):
             Mixed(Config()).draw_all([0, other])
 
 
