@@ -21,7 +21,7 @@ class Config(mast_swarm.WorldConfig):
 
     agents: int = 16
     """Number of robots."""
-    reach: float = 120.0
+    reach: float = 160.0
     """A robot hears those nearer than this, m."""
     observed: int = 3
     """How many of the nearest robots a robot senses."""

@@ -289,14 +289,13 @@ class VerifyConfig:
 @verb("verify", "check the numbers on the cards of the shipped policies")
 def verify_verb(args: list[str]) -> None:
     config = _parse(VerifyConfig, args, "mast verify")
-    from mast_swarm import zoo
     from mast_swarm.evaluate.cards import verify
     from mast_swarm.view.terminal import bars
 
     failed = 0
     with bars() as tick:
         for verdict in verify(
-            list(config.names or zoo.policies()), full=config.full, device=config.device, progress=tick
+            list(config.names or tasks.policies()), full=config.full, device=config.device, progress=tick
         ):
             failed += not verdict.holds
             print(verdict)
@@ -356,7 +355,8 @@ def _bench_teams(config: ScaleConfig | WorldBenchConfig | DecentralBenchConfig) 
     _writable(config.out)
     result = runs[type(config)](config, device, lambda row: print(scale.row_line(row), flush=True))
     Console().print(scale.bench_table(result))
-    made = config.out / (file_name(result["benchmark"], result["machine"]["device"]) + config.suffix(device.type))
+    title = result["benchmark"] if result["task"] == DEFAULT else f"{result['benchmark']}-{result['task']}"
+    made = config.out / (file_name(title, result["machine"]["device"]) + config.suffix(device.type))
     write_json(made.with_suffix(".json"), result)
     print(f"written: {made}.json")
     print(f"plot: {scale.scale_plot(result, made.with_suffix('.png'))}")
@@ -422,8 +422,9 @@ def list_verb(args: list[str]) -> None:
         for title, rows in sections.items():
             if rows:
                 print(f"  {title}")
+            width = max((len(name) for name, _ in rows), default=0)
             for name, summary in rows:
-                print(f"    {name:<12} {summary}".rstrip())
+                print(f"    {name:<{max(12, width)}} {summary}".rstrip())
     if not config.tasks:
         for name, why in tasks.broken().items():
             print(f"task {name} of another package cannot be used: {why}")

@@ -46,7 +46,7 @@ def check_world(world: AnyWorld, task: Task | None = None) -> list[str]:
     passed, wrong = [], []
     for title, check in checks.items():
         try:
-            found = list(check())
+            found = list(dict.fromkeys(check()))  # each once
         except Exception as error:  # a world may raise anything
             found = [f"{type(error).__name__}: {error}"]
         wrong += [f"{title}: {finding}" for finding in found]
@@ -234,22 +234,20 @@ def _batches(world: AnyWorld) -> Findings:
 def _metrics(world: AnyWorld, task: Task | None) -> Findings:
     state = world.reset(SEEDS)
     both = world.metrics(state), world.metrics(world.step(state, _commands(world, 0)))
-    findings: dict[str, None] = {}  # each once, in order
     for found in both:
         for name, value in found.items():
             if not isinstance(value, Tensor) or tuple(value.shape) != (len(SEEDS),):
                 given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                findings[f"metric {name} is {given}: expected a tensor [{len(SEEDS)}]"] = None
+                yield f"metric {name} is {given}: expected a tensor [{len(SEEDS)}]"
             elif not bool(torch.isfinite(value.float()).all()):
-                findings[f"metric {name} is not finite"] = None
+                yield f"metric {name} is not finite"
         for metric in task.shown if task is not None else ():
             shown = found.get(metric.name)
             if shown is None:
                 known = ", ".join(found)
-                findings[f"the task's metric {metric.name} is not among those of the world: {known}"] = None
+                yield f"the task's metric {metric.name} is not among those of the world: {known}"
             elif not bool(((shown >= metric.limits[0]) & (shown <= metric.limits[1])).all()):
-                findings[f"metric {metric.name} leaves its limits {metric.limits}"] = None
-    yield from findings
+                yield f"metric {metric.name} leaves its limits {metric.limits}"
 
 
 def _keeps(world: AnyWorld) -> Findings:

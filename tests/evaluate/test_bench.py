@@ -131,7 +131,7 @@ def test_scale_from_the_command_line(quick: None, tmp_path: Path, capsys: pytest
     told = capsys.readouterr().out
     (file,) = tmp_path.glob("scale-*.json")
     assert f"written: {file}" in told and f"plot: {file.with_suffix('.png')}" in told
-    assert "50 robots: " in told and "s a robot)" in told and "a dense training step takes" in told
+    assert "50 robots: " in told and "s per robot)" in told and "a dense training step takes" in told
     assert file.with_suffix(".png").stat().st_size > 10_000
     found = json.loads(file.read_text())
     assert found["machine"]["device"] and (found["precision"], found["policy"]) == ("fp32", "navigation/mast-m")

@@ -25,6 +25,8 @@ KEYS = [
     "delay",
     "loss",
     "failure",
+    "relay_radius",
+    "max_age",
     "seed",
     "episodes",
     "metric",
@@ -195,9 +197,14 @@ def test_what_was_stopped_before_anything_was_finished_leaves_nothing(tmp_path: 
         assert folder.exists() is existed and (not existed or not any(folder.iterdir()))
 
 
+def test_no_policy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MastError, match="no policy was given: name at least one"):
+        evaluate("navigation", small(tmp_path / "r", policy=()))
+    assert not (tmp_path / "r").exists()
+
+
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"policy": ()}, "no policy"),
         ({"policy": ("lsap", "lsap")}, "given twice"),
         ({"episodes": 0}, "--episodes is 0"),
         ({"episodes": 1_000_001}, "1 to 1000000"),

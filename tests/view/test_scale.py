@@ -120,13 +120,13 @@ def test_rows_of_text(result: dict[str, Any]) -> None:
     (text,) = table_rows({"rows": [alone]})
     assert list(text) == ["robots", "step", "relay", "central", "ratio", "robots/s", "memory"]
     assert (text["robots"], text["robots/s"]) == ("4 x 5", "10,000")
-    assert row_line(alone) == "4 x 5 robots: 2.00 ms a step"
+    assert row_line(alone) == "4 x 5 robots: 2.00 ms per step"
 
 
 def test_conclusions_are_sentences(result: dict[str, Any]) -> None:
     told = conclusions(result)
     assert told[0] == (
-        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fit: 3.00 µs a robot)"
+        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fit: 3.00 µs per robot)"
     )
     assert told[2:] == [
         "10,000 robots: a dense forward pass takes 5.0x the time",

@@ -184,7 +184,7 @@ def _alike(itself: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:
 
 
 def chunks(environments: int, robots: int, width: int, rows: int, pairs: int) -> Iterator[slice]:
-    """Runs of views, `robots` an environment, of at most `rows` rows and `pairs` pairs of entries, `width` entries a
+    """Runs of views, `robots` an environment, of at most `rows` rows and `pairs` pairs of entries, `width` entries per
     view: whole environments where they fit."""
     size = max(1, min(rows // width, pairs // width**2))
     together = max(1, size // robots) * robots

@@ -98,7 +98,9 @@ def read_claims(card: Path) -> list[Claim]:
 
 
 def opening(name: str) -> str:
-    """What the card of a shipped policy says first of it: the paragraph below the title."""
+    """What the card of a shipped policy says first of it: the paragraph below the title; "" without a card."""
+    if not (zoo.policies()[name] / CARD_FILE).exists():
+        return ""
     paragraphs = _read_card(zoo.policies()[name] / CARD_FILE)[1].split("\n\n")
     return next((text for text in paragraphs if not text.startswith("#")), "")
 
@@ -114,7 +116,7 @@ def verify(
     policies, or folders."""
     from mast_swarm.evaluate.run import evaluate
 
-    shipped = zoo.policies()
+    shipped = tasks.policies()
     for name in names:
         if name not in shipped and not Path(name).is_dir():
             raise unknown("policy", name, shipped)

@@ -13,11 +13,11 @@ from mast_swarm.tasks.base import ROBOT_BYTES
 
 LARGE = 10_000  # robots from which a growth counts: below, calls cost more than work
 # What lies in memory at the worst moment of a step, each seen in measurements and rounded up.
-_ROWS = 20  # rows of d floats of 4 bytes a robot
-_WORDS = 6  # whole numbers of 8 bytes a listed neighbour
-_DENSE = 24  # bytes a pair of robots: the mask, and the distances that it comes from
+_ROWS = 20  # rows of d floats of 4 bytes per robot
+_WORDS = 6  # whole numbers of 8 bytes per listed neighbour
+_DENSE = 24  # bytes per pair of robots: the mask, and the distances that it comes from
 # Of robots that decide alone, on either kind of device:
-_HELD = {"cpu": 128, "cuda": 40}  # bytes a pair of robots: who holds which stamp of whom, and what passes it on
+_HELD = {"cpu": 128, "cuda": 40}  # bytes per pair of robots: who holds which stamp of whom, and what passes it on
 _LATER = 48  # bytes per pair of robots and layer of the table beyond the first: stamps that wait for their hop
 _VIEWED = {"cpu": 60, "cuda": 20}  # bytes of each of the d numbers of a row that is worked on
 
@@ -37,7 +37,7 @@ def forward_flops(config: PolicyConfig, neighbours: float) -> float:
 
 
 def expected_neighbours(config: PolicyConfig, density: float) -> float:
-    """How many a robot attends to on average, itself among them, at `density` robots a square kilometre."""
+    """How many a robot attends to on average, itself among them, at `density` robots per square kilometre."""
     if config.attention_radius is None:
         raise MastError("a policy without attention window attends to everyone: set attention_radius")
     return 1 + density * math.pi * (config.attention_radius / 1000) ** 2

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-# Dense bf16 of devices whose makers state it, operations a second; of others a large product is timed.
+# Dense bf16 of devices whose makers state it, operations per second; of others a large product is timed.
 KNOWN_PEAKS = {"NVIDIA H200": 989e12, "NVIDIA H100 80GB HBM3": 989e12}
 _SPARE = 0.9  # share of the free memory that may be used
 
@@ -153,7 +153,7 @@ def file_name(benchmark: str, device: str) -> str:
 
 
 def arithmetic(device: torch.device, precision: str) -> tuple[float, str]:
-    """Operations a second that the device can do in fp32 or bf16, and where the number is from."""
+    """Operations per second that the device can do in fp32 or bf16, and where the number is from."""
     on_gpu, half = device.type == "cuda", precision == "bf16"
     if on_gpu and half and torch.cuda.get_device_name(device) in KNOWN_PEAKS:
         return KNOWN_PEAKS[torch.cuda.get_device_name(device)], "dense bf16 as its maker states"

@@ -85,7 +85,7 @@ def labels(policies: Sequence[str], task: str) -> list[str]:
 
 
 def suiting(task: tasks.Task) -> PolicyConfig:
-    """A small MAST policy for a task's world: two layers, a window of a quarter of the world, and a perception for what
+    """A small MAST policy for a task's world: two layers, a window of half the world, and a perception for what
     robots observe, which one look at the world tells."""
     world = task.make()
     shape = tuple(world.observe(world.reset([0])).features.shape[2:])
@@ -100,7 +100,7 @@ def suiting(task: tasks.Task) -> PolicyConfig:
         layers=2,
         heads=2,
         head_dim=32,
-        attention_radius=side / 4,
+        attention_radius=side / 2,
         wavelength=side,
         observation_dim=shape[0] if len(shape) == 1 else (shape[0], shape[1], shape[2]),
         perception="mlp" if len(shape) == 1 else "cnn",

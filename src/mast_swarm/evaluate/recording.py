@@ -33,7 +33,7 @@ class Recording:
     policy: str
     scenario: str
     seed: int
-    delay: float | None  # seconds a hop; None: no messages, or one forward pass for all robots
+    delay: float | None  # seconds per hop; None: no messages, or one forward pass for all robots
     dt: float  # s
     width: float  # m, side of the square world
     attention_radius: float | None  # m; None: the policy has no window

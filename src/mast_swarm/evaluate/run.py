@@ -140,6 +140,8 @@ def _one_policy(
         "delay": None if actor.channel is None else float(actor.channel.delay),
         "loss": 0.0 if actor.channel is None else float(actor.channel.loss),
         "failure": float(config.failure),
+        "relay_radius": None if actor.channel is None else actor.channel.relay_radius,
+        "max_age": None if actor.channel is None else actor.channel.max_age,
         "seed": config.seed,
     }
     instants = config.steps + 1

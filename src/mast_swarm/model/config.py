@@ -203,7 +203,7 @@ class LPACConfig(ModelConfig):
 
     @property
     def exchanges(self) -> int:
-        """Times that a robot hears its neighbours for one decision: one a hop of each layer."""
+        """Times that a robot hears its neighbours for one decision: one per hop of each layer."""
         return self.layers * self.hops
 
 

@@ -8,7 +8,7 @@ with Adj the communication graph without loops and D its degrees. A product with
 up what its neighbours hold. What a robot does thus depends on robots up to L K = 15 links away, and on no other.
 
 On robots each graph shift is one exchange with the neighbours: a robot sends its X, then A X and A^2 X as it has them,
-in every layer. With a delay of tau seconds a hop, news of a robot h links away is h tau old. `comms` runs it so.
+in every layer. With a delay of tau seconds per hop, news of a robot h links away is h tau old. `comms` runs it so.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class Task:
     policies: Any = None
     """Settings of learned policies by kind (mast, lpac), for runs that change the kind of a recipe's policy."""
     recipes: Any = None
-    """Settings of training by name; left out: one that is small enough for a laptop."""
+    """Settings of training by name, or a function that gives them; left out: one that is small enough for a laptop."""
     view: Any = None
     """How recordings are drawn, a subclass of `mast_swarm.view.scene.TaskView`; left out: robots, links and trails."""
     starts: Any = None

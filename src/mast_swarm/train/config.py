@@ -286,7 +286,8 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def recipes(task: tasks.Task) -> Mapping[str, TrainConfig]:
     """The recipes of a task by name; of one that brings none, a small one that suits its world."""
-    return task.part("recipes") or {"best": small_recipe(task)}
+    found = task.part("recipes")
+    return (found() if callable(found) else found) or {"best": small_recipe(task)}
 
 
 def recipe(name: str, task: tasks.Task) -> TrainConfig:

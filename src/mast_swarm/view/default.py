@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _TRAIL = 0.2  # share of a recording's time that a trail shows
 class DefaultView(TaskView):
     """Robots where they are, their ways there, and who hears whom. Scales come from the recording."""
 
-    script: ClassVar[str] = "mast_swarm.view.page:default.js"
+    script = "mast_swarm.view.page:default.js"
 
     def check(self, recording: Recording) -> None:
         links, (frames, robots) = recording.frames["links"], recording.positions.shape[:2]

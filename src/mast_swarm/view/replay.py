@@ -36,11 +36,13 @@ def write_replay(path: Path, recordings: Sequence[Recording], title: str = "MAST
     return Path(path)
 
 
-def _page(title: str, painter: str, data: dict[str, Any]) -> str:
+def _page(title: str, painter: str | Path, data: dict[str, Any]) -> str:
     scripts = ("data.js", "curve.js", "team.js", painter, "replay.js")  # as they build on each other
 
-    def part(name: str) -> str:
-        """A file of the page, or one of another package as "package:file"."""
+    def part(name: str | Path) -> str:
+        """A file of the page, one of another package as "package:file", or one at a path."""
+        if isinstance(name, Path):
+            return name.read_text(encoding="utf-8")
         package, found, file = name.rpartition(":")
         return resources.files(package if found else "mast_swarm.view.page").joinpath(file).read_text(encoding="utf-8")
 

@@ -69,7 +69,7 @@ def memory(size: float) -> str:
 
 def row_line(row: Mapping[str, Any]) -> str:
     """That a row has been measured, for whoever waits."""
-    return f"{_team(row)} robots: {duration(row['step_ms'])} a step"
+    return f"{_team(row)} robots: {duration(row['step_ms'])} per step"
 
 
 def _team(row: Mapping[str, Any]) -> str:
@@ -146,7 +146,7 @@ def _several(row: Mapping[str, Any]) -> bool:
 def _fit(grown: Mapping[str, Any]) -> str:
     overhead = f"{duration(grown['overhead'])} + " if grown["overhead"] else ""
     unit, size = next(((unit, size) for unit, size in (("ms", 1), ("µs", 1e-3)) if grown["each"] >= size), ("ns", 1e-6))
-    return f"{overhead}{_three(grown['each'] / size, unit)} a robot"
+    return f"{overhead}{_three(grown['each'] / size, unit)} per robot"
 
 
 def scale_plot(result: Mapping[str, Any], path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,8 +25,8 @@ Box = tuple[float, float, float, float]  # m: x, y of the lower left corner, x, 
 class TaskView(ABC):
     """How one task is drawn, on paper and in the replay page, where `script` is its painter."""
 
-    script: ClassVar[str]
-    """The painter of the page as "package:file.js"; see page/team.js for what it has to have."""
+    script: ClassVar[str | Path]
+    """The painter of the page, a path or "package:file.js"; see page/team.js for what it has to have."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

@@ -57,7 +57,7 @@ def points(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
 
 @density("raster", usage="raster:FILE")
 def raster(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
-    """A picture (PNG, north up) or an array (NPY, [y, x]) with one pixel a cell.
+    """A picture (PNG, north up) or an array (NPY, [y, x]) with one pixel per cell.
 
     Colours count by how bright they are; transparency does not count.
     """
@@ -119,7 +119,7 @@ def _read_raster(path: str, modified: int, cells: int) -> np.ndarray:
         raise MastError(f"cannot read a density from {path}: {error}") from None
     if values.shape != (cells, cells):
         raise MastError(
-            f"{path} has shape {list(values.shape)}, expected {[cells, cells]}: one number a cell; set --side and "
+            f"{path} has shape {list(values.shape)}, expected {[cells, cells]}: one number per cell; set --side and "
             "--resolution to fit it"
         )
     if not (np.issubdtype(values.dtype, np.number) or values.dtype == bool) or np.iscomplexobj(values):

@@ -1,6 +1,6 @@
 """Coverage control: N robots spread over an importance density that they discover as they go (SPEC 5).
 
-Symbols: B environments, N robots, S map cells a side, W words of 64 cells, P pixels of an observed map.
+Symbols: B environments, N robots, S map cells per side, W words of 64 cells, P pixels of an observed map.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CoverageState(State):
     density: Tensor  # [B, S, S] float32, what matters where; maximum 1
     sums: Tensor  # [B, S, ceil(S / 8) + 1, 3] float64, the density's running row sums (space.voronoi)
     moments: Tensor  # [B, N, 4] float64, of the density over each robot's Voronoi cell (space.voronoi)
-    seen: Tensor  # [B, N, S, W] int64, a bit a cell: what each robot has sensed
+    seen: Tensor  # [B, N, S, W] int64, a bit per cell: what each robot has sensed
     box: Tensor  # [B, N, 4] int64, the cells x, y from and x, y to that hold all that each robot has sensed
     seen_by_any: Tensor  # [B, S, W] int64, what any robot has sensed
     start_cost: Tensor  # [B] float64, J(0), m^2
@@ -208,7 +208,7 @@ class Coverage(World[CoverageConfig, CoverageState]):
     def _seen_at(self, way: Tensor, pixels: int) -> Tensor:
         """The instant at which a robot first sensed the middle of each pixel, -1 if none did: [P, P] int32.
 
-        way: [T+1, N, 2] metres on the CPU. That robots never forget makes one number a pixel enough.
+        way: [T+1, N, 2] metres on the CPU. That robots never forget makes one number per pixel enough.
         """
         size = self.config.sensor_cells
         middle = ((torch.arange(pixels) + 0.5) * (self.config.cells / pixels)).long()  # the cell there
@@ -302,7 +302,7 @@ def resize_filter(size: int, pixels: int) -> Tensor:
 
 
 def _banded(weights: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix [K, P] with few neighbouring entries a row as the first of each row [K] and those [K, T]."""
+    """A matrix [K, P] with few neighbouring entries per row as the first of each row [K] and those [K, T]."""
     matrix = weights.cpu().numpy()
     used = matrix != 0
     reach = int((used.shape[1] - used[:, ::-1].argmax(1) - used.argmax(1)).max())

@@ -1,4 +1,4 @@
-"""Start states from a CSV file: a header `environment,kind,x,y`, then a row a robot or goal, in metres."""
+"""Start states from a CSV file: a header `environment,kind,x,y`, then a row per robot or goal, in metres."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_starts(path: str, agents: int, seed: int) -> tuple[np.ndarray, np.ndarr
     robots, goals = environments[seed % len(environments)]
     if len(robots) != agents:
         raise MastError(
-            f"{path} has {len(robots)} robots an environment but {agents} were asked: use --agents {len(robots)}"
+            f"{path} has {len(robots)} robots per environment but {agents} were asked: use --agents {len(robots)}"
         )
     return robots.copy(), goals.copy()
 

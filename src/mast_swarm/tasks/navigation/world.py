@@ -102,7 +102,7 @@ class Navigation(World[NavigationConfig, NavigationState]):
         )
 
     def metrics(self, state: NavigationState) -> dict[str, Tensor]:
-        """success_rate: share of goals reached (Eq. 14); collisions: pairs; distance: mean a robot, m."""
+        """success_rate: share of goals reached (Eq. 14); collisions: pairs; distance: mean per robot, m."""
         reached = count_within(state.goals, state.positions, self.config.success_radius) > 0
         touching = count_within(state.positions, state.positions, 2 * self.config.robot_radius)
         return {
