@@ -322,3 +322,43 @@ def test_failures_stand_beside_results(tmp_path: Path, policy_folder: Path) -> N
         for out in tables
     }
     assert all(walked["some"][policy] < walked["none"][policy] for policy in ("lsap", "small"))
+
+
+def test_settings_of_a_world_may_be_of_any_plain_type(tmp_path: Path) -> None:
+    """What a file holds of them comes back as it was."""
+    from dataclasses import dataclass
+    from enum import Enum
+    from typing import Optional
+
+    from mast_swarm.train.config import TrainConfig, _checked
+
+    class Kind(Enum):
+        ROUND = "round"
+
+    @dataclass(frozen=True)
+    class Mixed(NavigationConfig):
+        limit: Optional[float] = 3.0  # noqa: UP045  the older way to write it
+        many: tuple[float, ...] = (1.0, 2.0)
+        place: Path = Path("here")
+        kind: Kind = Kind.ROUND
+
+    folder, _ = mast_swarm.evaluate("navigation", world=Mixed(agents=4), policy="lsap", out=tmp_path / "r", **FEW)
+    kept = json.loads((folder / "config.json").read_text())
+    assert (kept["limit"], kept["many"], kept["place"], kept["kind"]) == (3.0, [1.0, 2.0], "here", "round")
+    assert _checked("limit", Optional[float], None) is None  # noqa: UP045
+    assert _checked("many", tuple[float, ...], [1, 2, 3]) == (1.0, 2.0, 3.0)
+    assert _checked("place", Path, "there") == Path("there") and _checked("kind", Kind, "round") is Kind.ROUND
+    assert TrainConfig is not None
+
+
+FEW: dict[str, Any] = {"episodes": 1, "steps": 2, "device": "cpu"}
+
+
+def test_a_run_is_no_policy_and_a_task_is_found_by_itself(tmp_path: Path) -> None:
+    from mast_swarm.tasks.base import find
+
+    run = mast_swarm.train("navigation", tmp_path / "run", recipe="tiny", device="cpu", world={"agents": 6}, **TINY)
+    with pytest.raises(MastError, match=r"is a training run: give .*best or .*last"):
+        mast_swarm.evaluate("navigation", policy=[str(run)], agents=6, out=tmp_path / "r", **FEW)
+    folder, _ = mast_swarm.evaluate(find("navigation"), policy="lsap", agents=6, out=tmp_path / "r", **FEW)
+    assert (folder / "summary.json").exists()

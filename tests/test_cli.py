@@ -123,7 +123,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ("0,robot,nan,1", "line 3: x,y is nan"),
         ("0,robt,2,1", "line 3: kind is 'robt'"),
         ("0,robot,a,1", "line 3: 'a,1' is not two numbers"),
-        ("0,robot,1,1", "has 2 robots an environment but 8 were asked"),
+        ("0,robot,1,1", "has 2 robots per environment but 8 were asked"),
     ],
 )
 def test_a_bad_row_of_start_states_is_named(

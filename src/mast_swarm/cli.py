@@ -1,4 +1,4 @@
-"""The command `mast`: one sub-command a verb. Nothing heavy is imported until a verb runs."""
+"""The command `mast`: one sub-command per verb. Nothing heavy is imported until a verb runs."""
 
 from __future__ import annotations
 
@@ -239,7 +239,8 @@ def train_verb(args: list[str]) -> None:
         checkpoint_seconds=command.checkpoint_seconds,
         keep_replay=command.keep_replay,
     )
-    print(f"run: {folder}\nbest policy: {folder / 'best'}\nlast policy: {folder / 'last'}")
+    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+        print(f"run: {folder}\nbest policy: {folder / 'best'}\nlast policy: {folder / 'last'}")
 
 
 def _option(args: list[str], name: str) -> str | None:

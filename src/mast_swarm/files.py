@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,19 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def plain(value: Any) -> Any:
+    """What JSON holds of a setting that it does not know: of an Enum its value, of a path its text."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"a setting is of type {type(value).__name__}, which no file can hold: use numbers, texts or paths")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
     with whole_file(path) as part:
-        part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(value, indent=1, allow_nan=False, default=plain) + "\n", encoding="utf-8")
 
 
 def new_folder(path: Path) -> Path:

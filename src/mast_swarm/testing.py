@@ -16,7 +16,7 @@ from torch import Tensor
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
-from mast_swarm.tasks.base import FunctionController, Task
+from mast_swarm.tasks.base import FunctionController, Task, numbered
 from mast_swarm.tasks.world import State, World
 
 SEEDS = (0, 7, 12345)
@@ -274,7 +274,7 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
     state = world.reset(SEEDS)
     observation = world.observe(state)
     for name in task.controllers:
-        found = task.controller(name.replace("K", "1"))
+        found = task.controller(numbered(name))
         assert found is not None  # its name comes from the task
         controller, kept = found(dt=world.config.dt, max_speed=world.config.max_speed), _copy(state)
         controller.start(SEEDS)

@@ -30,7 +30,7 @@ SEEDS = [3, 8, 21]
 def inspected(config: TrainConfig, steps: int = 3) -> Iterator[tuple[Teacher, Any, Any, dict[str, Tensor]]]:
     """A teacher in the states of a rollout that it drives: itself, the state, what is sensed, what it is told."""
     world, (state, observation, given) = world_of(config), example(config)
-    teacher = Teacher(config, world, state, observation)
+    teacher = Teacher(config, world, state, observation, given)
     state = world.reset(SEEDS)
     teacher.start(SEEDS)
     for _ in range(steps):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -47,7 +47,9 @@ class Controlled:
 
     def __init__(self, controller: Controller, channel: Channel | None = None) -> None:
         self.controller, self.failing = controller, channel if channel is not None and channel.failure else None
+        self.seeds: Sequence[int] = ()
         self.alive: Tensor | None = None  # [B, N] bool
+        self.instant = 0
 
     def start(self, seeds: Sequence[int]) -> None:
         self.controller.start(seeds)
@@ -70,7 +72,9 @@ class Controlled:
             keys = chance.keys_of(channel.seed, self.seeds, places.device)
             self.alive = survivors(self.alive, keys, self.instant, channel.failure)
             self.instant += 1
-        return replace(observation, graph=observation.graph.among(self.alive))  # type: ignore[type-var]
+        less = copy.copy(observation)
+        object.__setattr__(less, "graph", observation.graph.among(self.alive))  # of a copy, which may be frozen
+        return less
 
 
 class Central:
@@ -116,7 +120,8 @@ class Decentral:
 
     def __init__(self, policy: Learned, channel: Channel, world: World[Any, Any]) -> None:
         self.policy, self.world = policy.eval(), world
-        self.run = RUNS[type(policy)](policy, channel, world.config.dt, **policy.surroundings(world.config.side))
+        kind = next(kind for kind in RUNS if isinstance(policy, kind))
+        self.run = RUNS[kind](policy, channel, world.config.dt, **policy.surroundings(world.config.side))
         self.attention_radius = policy.config.attention_radius
         self.channel: Channel | None = channel
 
@@ -143,7 +148,7 @@ def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None =
             )
     if isinstance(policy, Learned):
         return _learned_actor(policy, name, world, channel)
-    if isinstance(policy, Actor):
+    if isinstance(policy, Actor) and not inspect.isclass(policy):
         if channel is not None:
             raise MastError(
                 "a ready-made actor was given together with a channel: give the channel when making the actor"

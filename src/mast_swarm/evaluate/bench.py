@@ -48,6 +48,10 @@ class Setting:
     def __init__(self, config: PolicyBenchConfig, device: torch.device) -> None:
         self.task, self.device, self.precision = find(config.task), device, config.arithmetic(device.type)
         self.name, self.policy = _policy(self.task, config.policy)
+        if self.model.task not in ("", self.task.name):
+            raise MastError(
+                f"policy {self.name} was trained for {self.model.task}, not for {self.task.name}: give --task"
+            )
         self.policy.to(device)
 
     @property
@@ -55,7 +59,11 @@ class Setting:
         return self.policy.config
 
     def world(self, agents: int) -> World[Any, Any]:
-        return self.task.make(_world(self.task, agents), self.device)
+        return self.task.make(_world(self.task, agents).fitted([self.model.observation_shape]), self.device)
+
+    def given(self, loop: Loop) -> dict[str, Tensor]:
+        """What the policy is given of what robots sense now."""
+        return Central(self.policy, loop.world).given(loop.sense())
 
     def density(self, agents: int) -> float:
         """Robots per square kilometre."""
@@ -160,7 +168,7 @@ def _fitting(setting: Setting, config: ScaleConfig) -> list[int]:
 def _scale_row(setting: Setting, agents: int, memory: Memory, before: dict[str, Any] | None) -> dict[str, Any]:
     """One size: the whole step by parts, and the forward pass alone on the start state. before: the last size's."""
     loop, config = setting.together(agents), setting.model
-    given = setting.policy.inputs(loop.sense())
+    given = setting.given(loop)
     memory.restart()
     parts = medians(_whole_step(loop), setting.device, SECONDS)
     peak, whole = memory.peak(), parts.pop("whole")
@@ -219,7 +227,7 @@ def _training(setting: Setting, sizes: Sequence[int]) -> dict[str, Any] | None:
     if not small:
         return None
     config, policy, loop = setting.model, setting.policy, setting.together(small[-1])
-    given = policy.inputs(loop.sense())
+    given = setting.given(loop)
     # What auto takes for a team without end: the fastest path over lists that this device has.
     lists = choose("auto", 2**40, config.attention_radius, setting.device, config.heads, config.head_dim)
 
@@ -323,7 +331,7 @@ def _decentral_row(setting: Setting, environments: int, agents: int, memory: Mem
     memory.restart()
     parts = medians(step, setting.device, SECONDS, warm=1)
     whole, peak = parts.pop("whole"), memory.peak()
-    central = _forward(loop, setting.policy, setting.policy.inputs(loop.observation))["whole"]
+    central = _forward(loop, setting.policy, setting.given(loop))["whole"]
     return {
         "environments": environments,
         "agents": agents,
@@ -345,6 +353,6 @@ def _settle(loop: Loop, policy: Policy, seeds: Sequence[int]) -> None:
     for _ in range(SETTLED):
         observation = loop.sense()
         with loop.autocast():
-            alone.run.listen(observation)
+            alone.run.listen(loop.world.shown(observation, policy.config.observation_shape))
             command = central.act(loop.state, observation)
         loop.move(command)

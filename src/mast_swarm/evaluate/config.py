@@ -35,7 +35,7 @@ class EvaluateConfig:
     loss: float = 0.0
     """Probability that a link loses a transmission (with --delay)."""
     failure: float = 0.0
-    """Probability that a robot fails in one control period (with --delay); the same robots fail under every policy."""
+    """Probability that a robot fails for good in a control period (with --delay); the same robots for every policy."""
     relay_radius: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Metres: robots neither keep nor pass on news from farther away (with --delay). Unset: from anywhere."""
     max_age: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
@@ -74,7 +74,8 @@ class EvaluateConfig:
         for name, share in (("loss", self.loss), ("failure", self.failure)):
             if not 0 <= share <= 1:
                 raise MastError(f"--{name} is {share}: give a probability from 0 to 1")
-        if self.delay is None and (self.loss or self.failure or self.relay_radius or self.max_age):
+        limited = (self.relay_radius, self.max_age) != (None, None)
+        if self.delay is None and (self.loss or self.failure or limited):
             raise MastError(
                 "--loss, --failure, --relay-radius and --max-age act on messages between robots: give --delay too "
                 "(0 for instant)"

@@ -36,6 +36,8 @@ def fitting(config: Any, policies: Sequence[str]) -> Any:
 def find_learned(name: str, task: str) -> str:
     """The full name or the folder of a learned policy; what is none is an error."""
     shipped, own = _shipped(name, task), tasks.find(task)
+    if shipped is None and (Path(name) / "best" / zoo.CONFIG_FILE).exists():
+        raise MastError(f"'{name}' is a training run: give {Path(name) / 'best'} or {Path(name) / 'last'}")
     if shipped is not None or Path(name).exists():
         return shipped or name
     if own.has_controller(name):

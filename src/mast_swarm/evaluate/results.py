@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 from mast_swarm.errors import MastError
-from mast_swarm.files import read_json, whole_file, write_json
+from mast_swarm.files import plain, read_json, whole_file, write_json
 
 _REPORTED = 50.0  # s between the instants that the summary reports
 _PART = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.parquet")  # number of the policy, first and last episode
@@ -53,8 +53,12 @@ class Results:
         before = read_json(self.folder / "config.json")
         if before is None:
             raise MastError(f"{self.folder} holds no stopped run (no readable config.json): give another --out")
-        now = json.loads(json.dumps(config))
-        changed = [f"{key} {before.get(key)} -> {now.get(key)}" for key in now if before.get(key) != now.get(key)]
+        now = json.loads(json.dumps(config, default=plain))
+        changed = [
+            f"{key} {before.get(key, 'not stated')} -> {now[key]}"
+            for key in now
+            if key not in before or before[key] != now[key]
+        ]
         if changed:
             raise MastError(f"cannot resume {self.folder}: settings differ ({'; '.join(changed)})")
 

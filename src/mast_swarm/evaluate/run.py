@@ -88,7 +88,7 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
 
 
 def evaluate(
-    task: str,
+    task: str | tasks.Task,
     config: EvaluateConfig | None = None,
     progress: Progress = lambda policy, done, total: None,
     **settings: Any,
@@ -102,8 +102,8 @@ def evaluate(
         config = settled(tasks.find(task), **settings)
     elif settings:
         raise MastError(f"{', '.join(settings)}: settings are given by name, or all of them as a config, not both")
-    world, actors = prepare(task, config)
     named = tasks.find(task).name
+    world, actors = prepare(named, config)
     folder = config.out or new_folder(Path("runs") / f"evaluate-{named}-{datetime.now():%Y%m%d-%H%M%S}")
     results = Results(folder, _resolved(named, config), config.resume, made=config.out is None)
     before = results.completed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         return F.linear(h[:asked], weight[:d], bias[:d]), F.linear(h, weight[d:], bias[d:])
 
 
-class Pattern:
+class Pattern(ABC):
     """Who attends to whom among T tokens of each of B environments, and how the answers are computed.
 
     A pattern is prepared once (`windowed.prepare`) from positions and components, and serves all layers. It holds the

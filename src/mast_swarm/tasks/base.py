@@ -153,6 +153,7 @@ class Controller(Protocol):
     A controller may also have `reads`, the names of what it reads of the state and the observation (and `component`,
     the lowest robot of each robot's component). Training then sends these alone to the CPU, while a GPU learns. And it
     may have `plan`, like `act` but [B, N, 3], for robots that explore: a command, and the speed that they mean to have.
+    In training `plan` is given the component as a keyword if it takes one.
     """
 
     def start(self, seeds: Sequence[int] = ()) -> None:
@@ -260,6 +261,10 @@ class Task:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_-]*", self.name):
             raise MastError(f"a task is called '{self.name}': use small letters, digits, - and _")
+        if isinstance(self.metric, str):
+            object.__setattr__(self, "metric", Metric(self.metric))
+        if isinstance(self.others, Metric):
+            object.__setattr__(self, "others", (self.others,))
         if self.expert is not None and not isinstance(self.expert, str):
             object.__setattr__(self, "controllers", {"expert": self.expert, **self.controllers})
             object.__setattr__(self, "expert", "expert")
@@ -270,7 +275,11 @@ class Task:
 
     def make(self, config: WorldConfig | None = None, device: Any = "cpu") -> Any:
         """The world."""
-        return self.part("World")(self.Config() if config is None else config, device)
+        world = self.part("World")
+        missing = sorted(getattr(world, "__abstractmethods__", ()))
+        if missing:
+            raise MastError(f"{world.__name__} of task {self.name} lacks {', '.join(missing)}: see docs/own-task.md")
+        return world(self.Config() if config is None else config, device)
 
     @property
     def drawn(self) -> Metric:
@@ -336,6 +345,11 @@ class Task:
     def default_demo(self) -> Demo:
         """What `mast demo` shows."""
         return self.demo or Demo(self.default_policies[:2], steps=self.steps)
+
+
+def numbered(name: str, number: int = 1) -> str:
+    """One of a family of controllers by its name: dhba-1 for dhba-K. Other names stay as they are."""
+    return _NUMBER.sub(str(number), name)
 
 
 def factory(controller: Any, *numbers: int) -> Callable[..., Controller]:
@@ -426,8 +440,10 @@ def broken() -> Mapping[str, str]:
     return _broken
 
 
-def find(name: str) -> Task:
-    """A task by its name, or from a file as `path/to/file.py:TASK`."""
+def find(name: str | Task) -> Task:
+    """A task by its name, or from a file as `path/to/file.py:TASK`; a task itself is registered if it is not yet."""
+    if isinstance(name, Task):
+        return name if _TASKS.get(name.name) is name else register(name)
     if is_reference(name):
         found = from_file(name, "TASK")
         if not isinstance(found, Task):

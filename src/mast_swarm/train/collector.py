@@ -54,8 +54,7 @@ class Collector:
         self.team = Team(config, policy, device, count)
         self.drawer = ThreadPoolExecutor(1)  # start states are drawn an epoch ahead
         self.drawn: tuple[int, Future[Any]] | None = None
-        state, observation, _ = example(config)
-        self.teacher = Teacher(config, self.team.world, state, observation)
+        self.teacher = Teacher(config, self.team.world, *example(config))
         self.policy_drives = config.expert_share < 1
         explores = config.policy.exploration_time is not None  # even the expert's robots then sense as they go
         self.always_looks = self.policy_drives or explores or self.teacher.observes

@@ -7,14 +7,17 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from pathlib import Path
+from enum import Enum
+from inspect import isclass
+from pathlib import Path, PurePath
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.policies import suiting
+from mast_swarm.files import plain as plain_setting
 from mast_swarm.model.config import MODELS, ModelConfig
 from mast_swarm.tasks import base as tasks
 from mast_swarm.tasks.base import WorldConfig
@@ -190,9 +193,8 @@ def from_run(folder: Path) -> TrainConfig:
 
 def plain(config: TrainConfig) -> dict[str, Any]:
     """The settings as JSON holds them; the policy says of which kind it is, and for which task."""
-    return json.loads(
-        json.dumps(asdict(config) | {"policy": config.policy.to_dict()} | tasks.source(config.world.task))
-    )
+    own = {"policy": config.policy.to_dict(), **tasks.source(config.world.task)}
+    return json.loads(json.dumps(asdict(config) | own, default=plain_setting))
 
 
 def from_plain(given: Any) -> TrainConfig:
@@ -260,7 +262,7 @@ def _all_names(base: Any, table: str = "") -> list[str]:
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
     """The value of a setting if it is of the kind that its dataclass declares."""
-    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    options = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
     if NoneType in options and (value is None or value in ("none", "None")):
         return None
     for option in options:
@@ -268,7 +270,11 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
             return float(value)
         if type(value) is option or (get_origin(option) is Literal and value in get_args(option)):
             return value
+        if isclass(option) and issubclass(option, PurePath | Enum) and isinstance(value, str | option):
+            return option(value)  # type: ignore[arg-type]
         parts = get_args(option) if get_origin(option) is tuple else ()
+        if len(parts) == 2 and parts[1] is Ellipsis and isinstance(value, list | tuple):
+            return tuple(_checked(name, parts[0], element) for element in value)
         if parts and isinstance(value, list | tuple) and len(value) == len(parts):
             return tuple(_checked(name, part, element) for part, element in zip(parts, value, strict=True))
     raise MastError(f"{name} is {value!r}: expected {' or '.join(map(_words, options))}")

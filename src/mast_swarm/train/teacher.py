@@ -6,6 +6,7 @@ learns: what they read is sent over at each step. Others are asked where the wor
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +26,15 @@ from mast_swarm.train.config import TrainConfig
 class Teacher:
     """The expert of a run: what the policy is to predict in a state."""
 
-    def __init__(self, config: TrainConfig, world: World[Any, Any], state: State, observation: Observed) -> None:
-        """state and observation: one example of each."""
+    def __init__(
+        self,
+        config: TrainConfig,
+        world: World[Any, Any],
+        state: State,
+        observation: Observed,
+        given: dict[str, Tensor],
+    ) -> None:
+        """state, observation and what a policy is given of it: one example of each."""
         self.config, self.world, self.limit, self.task = config, world, config.target_limit, task_of(config.world)
         self.expert = self._expert()
         self.reads: tuple[str, ...] | None = getattr(self.expert, "reads", None)
@@ -35,6 +43,7 @@ class Teacher:
         self.observes = self.reads is None or any(not hasattr(state, name) for name in self.reads)
         told = vars(observation).items()
         self.scales = {name: value for name, value in told if isinstance(value, int | float)}  # the same in every state
+        self.asks(state, observation, given)  # what cannot be answered is refused before anything is written
 
     def _expert(self) -> Controller:
         """The controller. For targets longer than u_max it believes that robots are so many times as fast: its commands
@@ -77,11 +86,11 @@ class Teacher:
         seen: Any = shown
         if self.reads is None:
             shown, seen = state, self.world.observe(state)
-        component = {"component": told["component"]} if "component" in told else {}
         if hasattr(self.expert, "plan"):
-            plan = self.limit * self.expert.plan(shown, seen, **component)
+            takes = "component" in told and "component" in inspect.signature(self.expert.plan).parameters
+            plan = self.limit * self.expert.plan(shown, seen, **({"component": told["component"]} if takes else {}))
             return plan if self.explores else plan[..., :2]
-        command = self.limit * self.expert.act(shown, seen, **component)
+        command = self.limit * self.expert.act(shown, seen)
         if isinstance(self.expert, FunctionController):  # which knows no limit
             command = limited(command)
         if not self.explores:

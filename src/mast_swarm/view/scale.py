@@ -23,9 +23,9 @@ _MANY = 8  # columns beside which a terminal has no room for the parts of a step
 
 # For each benchmark what its plot is about, and the times that it draws: the name in a row or its parts, and the label.
 _ABOUT = {
-    "scale": "MAST-M in {precision}",
+    "scale": "{policy} in {precision}",
     "world": "the world alone",
-    "decentral": "MAST-M in {precision}, every robot alone",
+    "decentral": "{policy} in {precision}, every robot alone",
 }
 _TIMES = {
     "scale": {
@@ -173,7 +173,7 @@ def scale_plot(result: Mapping[str, Any], path: Path) -> Path:
             axes.xaxis.set_major_formatter(lambda value, _: short(value))
             axes.yaxis.set_major_formatter(unit)
             _tick(axes)
-        about = _ABOUT[result["benchmark"]].format_map(result)
+        about = _ABOUT[result["benchmark"]].format_map({"policy": "MAST-M", **result})
         left.set_title(f"{result['machine']['device']}, {about}", loc="left")
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         with whole_file(path) as part:
