@@ -443,6 +443,39 @@ def _sentence(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class ExportConfig:
+    """Write what one robot computes as ONNX files that need no torch, with a manifest. Fails if they differ."""
+
+    policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="POLICY")]]
+    """A shipped policy as TASK/NAME, or a folder."""
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """A new or empty folder for the files."""
+    precision: Literal["fp32", "fp16", "int8"] = "fp32"
+    """fp16: weights in half the space; int8: products in 8 bits. What that changes is measured and written down."""
+    task: Annotated[str | None, tyro.conf.DisallowNone, _UNSET] = None
+    """path/to/file.py:TASK, where the policy's task is not installed."""
+
+
+@verb("export", "write what one robot computes as ONNX, for robots without torch")
+def export_verb(args: list[str]) -> None:
+    config = _parse(ExportConfig, args, "mast export")
+    from mast_swarm.interop.onnx import export
+
+    manifest = export(config.policy, config.folder, precision=config.precision, task=config.task)
+    for name, file in manifest["files"].items():
+        print(f"{config.folder / name}: {file['bytes'] / 1e6:.2f} MB")
+    print(f"{config.folder / 'manifest.json'}: message {manifest['d_msg']} floats, weights {manifest['weights']['sha256']}")
+    told = {"parity": "fp32 in onnxruntime against torch", "loss": f"{config.precision} against torch"}
+    for key, what in told.items():
+        if key in manifest:
+            found = manifest[key]
+            print(
+                f"{key}: {what}, {found['states']} states, commands differ by {found['largest_command_difference']:.1e} at "
+                f"most and {found['mean_command_difference']:.1e} on average, in units of the longest one"
+            )
+
+
+@dataclass(frozen=True)
 class CheckConfig:
     """Check a world of your own: seeds, batches, shapes, dtypes, devices. Says what to mend."""
 
