@@ -464,14 +464,14 @@ def export_verb(args: list[str]) -> None:
     manifest = export(config.policy, config.folder, precision=config.precision, task=config.task)
     for name, file in manifest["files"].items():
         print(f"{config.folder / name}: {file['bytes'] / 1e6:.2f} MB")
-    print(f"{config.folder / 'manifest.json'}: message {manifest['d_msg']} floats, weights {manifest['weights']['sha256']}")
+    print(f"{config.folder / 'manifest.json'}: of weights {manifest['weights']['sha256']}")
     told = {"parity": "fp32 in onnxruntime against torch", "loss": f"{config.precision} against torch"}
     for key, what in told.items():
         if key in manifest:
-            found = manifest[key]
+            largest, mean = (manifest[key][f"{which}_command_difference"] for which in ("largest", "mean"))
             print(
-                f"{key}: {what}, {found['states']} states, commands differ by {found['largest_command_difference']:.1e} at "
-                f"most and {found['mean_command_difference']:.1e} on average, in units of the longest one"
+                f"{key}: {what}, {manifest[key]['states']} states: commands differ by {largest:.1e} at most and by "
+                f"{mean:.1e} on average, in units of the longest one"
             )
 
 

@@ -189,7 +189,7 @@ def functions(policy: Learned) -> dict[str, Function]:
             "message": f"float32 [{width}]: the robot's own",
             "position": "float64 [2]: where it is, metres from the corner of the world",
             "side": "float64 []: width of the world, metres",
-            "heard": f"float32 [J, {size}]: what each of the J robots that it hears sent in the last exchange; J may be 0",
+            "heard": f"float32 [J, {size}]: what each of the J robots that it hears sent last; J may be 0",
             "degrees": "float32 [J]: how many robots each of those heard when it sent",
         },
         {

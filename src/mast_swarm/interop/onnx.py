@@ -7,29 +7,27 @@ further package. onnxruntime then folds what is constant, by rewritings that hol
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import logging
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from mast_swarm import __version__
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.files import read_json, write_json
-from mast_swarm.interop.graphs import Carry, Function, functions
+from mast_swarm.interop.graphs import Function, functions
+from mast_swarm.interop.manifest import describe, sha256
 from mast_swarm.interop.parity import Difference, compare, real_world
 from mast_swarm.model.learned import WEIGHTS_FILE, Learned
-from mast_swarm.model.policy import Policy, load_learned
-from mast_swarm.robot.exported import FORMAT, MANIFEST, Exported
+from mast_swarm.model.policy import load_learned
+from mast_swarm.robot.exported import MANIFEST, Exported
 from mast_swarm.tasks import base as tasks
 from mast_swarm.tasks.base import WorldConfig
 from mast_swarm.train.config import from_run
@@ -59,14 +57,14 @@ def export(
     made = functions(learned)
     with _new_folder(folder) as part:
         for name, function in made.items():
-            (part / f"{name}.onnx").write_bytes(_graph(onnx, function))
-        manifest = _manifest(learned, source, described, made, policy)
+            _write(onnx, function, part / f"{name}.onnx")
+        manifest = describe(learned, source / WEIGHTS_FILE, described, made, str(policy)) | {"opset": OPSET}
         world = None if described is None else real_world(tasks.task_of(described).make(described))
         exact = _measured(learned, part, manifest, "fp32", world)
-        if not max(exact.message, exact.worst) <= LIMIT:
+        if not (exact.worst <= LIMIT and exact.message <= LIMIT):  # neither is NaN
             raise MastError(
-                f"onnxruntime differs from torch by {exact.worst:.1e} in a command and {exact.message:.1e} in a message, "
-                f"over {exact.states} states: expected at most {LIMIT:g}; nothing was written"
+                f"onnxruntime differs from torch by {exact.worst:.1e} in a command and {exact.message:.1e} in a "
+                f"message, over {exact.states} states: expected at most {LIMIT:g}; nothing was written"
             )
         manifest["parity"] = {**_told(exact), "limit": LIMIT}
         if precision != "fp32":
@@ -127,8 +125,9 @@ def _world_config(policy: Learned, source: Path, task: str | None) -> WorldConfi
     config = found.Config().fitted([shape])
     if not config.shows(shape):
         raise MastError(
-            f"the policy takes observations of shape {list(shape)} and the world of {found.name} with its own settings "
-            f"gives {list(config.observation_shape or ())}: export it from the folder of its run, which has the settings"
+            f"the policy takes observations of shape {list(shape)} and the world of {found.name} with its own "
+            f"settings gives {list(config.observation_shape or ())}: export it from the folder of its run, which has "
+            "the settings"
         )
     return config
 
@@ -166,46 +165,43 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _graph(onnx: Any, function: Function) -> bytes:
-    """The ONNX file of a function."""
-    made = io.BytesIO()
+def _write(onnx: Any, function: Function, file: Path) -> None:
+    """Write the ONNX file of a function."""
     with _quiet(), torch.enable_grad():  # with gradients the policy's parts take their plain ways
         torch.onnx.export(
             function.module.eval(),
             function.example,
-            made,
+            file,
             dynamo=False,
             opset_version=OPSET,
             input_names=list(function.inputs),
             output_names=list(function.outputs),
             dynamic_axes=function.axes,
         )
-    model = _folded(onnx, made.getvalue())
-    for node in model.graph.node:
-        node.ClearField("doc_string")  # where in our source it comes from
-    model.producer_name, model.producer_version = "mast-swarm", __version__
-    for value in (*model.graph.input, *model.graph.output):
-        value.doc_string = {**function.inputs, **function.outputs}[value.name]
-    onnx.checker.check_model(model)
-    return model.SerializeToString()
-
-
-def _folded(onnx: Any, content: bytes) -> Any:
-    """The model with what is constant in it computed."""
-    import onnxruntime
-
-    with tempfile.TemporaryDirectory() as folder:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = str(Path(folder) / "folded.onnx")
-        options.log_severity_level = 3
-        onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        model = onnx.load(options.optimized_model_filepath)
+    _fold(file)
+    model = onnx.load(file)
     used = {node.domain for node in model.graph.node}
     for number in reversed(range(len(model.opset_import))):
         if model.opset_import[number].domain not in used:
             del model.opset_import[number]
-    return model
+    for node in model.graph.node:
+        node.ClearField("doc_string")  # where in our source it comes from
+    for value in (*model.graph.input, *model.graph.output):
+        value.doc_string = {**function.inputs, **function.outputs}[value.name]
+    model.producer_name, model.producer_version = "mast-swarm", __version__
+    onnx.checker.check_model(model)
+    onnx.save(model, file)
+
+
+def _fold(file: Path) -> None:
+    """Compute what is constant in a file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(file)
+    options.log_severity_level = 3  # errors
+    onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
 
 
 def _reduce(onnx: Any, file: Path, precision: str) -> None:
@@ -224,8 +220,6 @@ def _reduce(onnx: Any, file: Path, precision: str) -> None:
 
 def _halve(onnx: Any, graph: Any) -> None:
     """Store the large fp32 tensors of a graph in fp16, to be read as fp32: half the space, the same operations."""
-    import numpy as np
-
     casts = []
     for tensor in graph.initializer:
         if tensor.data_type != onnx.TensorProto.FLOAT or np.prod(tensor.dims) < _SMALL:
@@ -244,14 +238,10 @@ def _measured(policy: Learned, folder: Path, manifest: dict[str, Any], precision
     """The files in the folder against the policy; their hashes and sizes are written into the manifest first."""
     manifest["precision"] = precision
     manifest["files"] = {
-        file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(folder.glob("*.onnx"))
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.glob("*.onnx"))
     }
     write_json(folder / MANIFEST, manifest)
     return compare(policy, Exported(folder), world)
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _told(found: Difference) -> dict[str, Any]:
@@ -261,90 +251,4 @@ def _told(found: Difference) -> dict[str, Any]:
         "largest_command_difference": found.worst,
         "mean_command_difference": found.mean,
         "largest_message_difference": found.message,
-    }
-
-
-def _manifest(
-    policy: Learned, source: Path, world: WorldConfig | None, made: dict[str, Function], name: str | Path
-) -> dict[str, Any]:
-    """All that a robot needs to know but the files' hashes and how exact they are."""
-    config = policy.config
-    radius, layers = config.attention_radius, getattr(config, "layers", None)
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "made_by": f"mast-swarm {__version__}",
-        "policy": Path(name).name if Path(name).is_dir() else str(name),
-        "kind": config.kind,
-        "task": config.task or None,
-        "variant": getattr(config, "variant", None),
-        "weights": {"file": WEIGHTS_FILE, "sha256": _sha256(source / WEIGHTS_FILE)},
-        "d_msg": config.message_width,
-        "outputs": policy.outputs,
-        "dtype": "float32",
-        "action_scale": config.action_scale,
-        "action_scale_is": "applied in the files already",
-        "attention_radius_m": radius,
-        "receptive_field_m": None if radius is None else radius * layers,
-        "receptive_field_is": "news of robots farther than this changes nothing and may be left out; null: all counts",
-        "exploration": None,
-        "opset": OPSET,
-        "functions": {key: {"inputs": one.inputs, "outputs": one.outputs} for key, one in made.items()},
-        "observation": _observation(policy, world),
-    }
-    if isinstance(policy, Policy) and policy.config.exploration_time is not None:
-        manifest["exploration"] = {
-            "time_s": policy.config.exploration_time,
-            "reach_m": policy.config.exploration_reach,
-            "is": "mast_swarm.robot.explore makes commands of predictions",
-        }
-    if world is not None:
-        manifest["control"] = {
-            "dt_s": world.dt,
-            "max_speed_m_s": world.max_speed,
-            "is": "seconds between two decisions; a command of length 1 is this speed",
-        }
-    if "carry" in made:
-        manifest["exchange"] = _exchange(made["carry"].module)
-    return manifest
-
-
-def _observation(policy: Learned, world: WorldConfig | None) -> dict[str, Any]:
-    """What perceive reads: the parts of the features in their order."""
-    shape = policy.config.observation_shape
-    parts = [] if world is None else [asdict(part) for part in world.sensed()]
-    images = len(shape) == 3
-    while images and len(parts) > shape[0]:  # a policy may take the first maps alone
-        parts.pop()
-    sizes = [1 if images else int(Tensor.numel(torch.empty(part["shape"]))) for part in parts]
-    if sum(sizes) != shape[0]:
-        parts = []
-    for part, first in zip(parts, [sum(sizes[:number]) for number in range(len(parts))], strict=True):
-        part["first"] = first  # number of its first value, or of its channel
-    return {
-        "shape": list(shape),
-        "dtype": "float32",
-        "features": parts,
-        "features_are": "in this order; what is measured, in its unit, is divided by the scale; first: the number of the "
-        "first value, or of the channel"
-        if parts
-        else "not named by the task",
-        "world": None if world is None else asdict(world),
-    }
-
-
-def _exchange(carry: Any) -> dict[str, Any]:
-    """What LPAC's robots send each other."""
-    assert isinstance(carry, Carry)
-    return {
-        "floats": carry.size,
-        "hops": carry.policy.config.hops,
-        "widths": carry.widths,
-        "is": "Every tau seconds a robot sends all that hear it two things: `sent`, as carry last gave it, and its "
-        "degree, the number of robots that it hears now. With what it has heard it runs carry: one row of heard and one "
-        "of degrees for each robot. Before the first exchange it has heard nobody. At a control instant it takes its new "
-        "message and position, runs carry on what the last exchange brought, and acts on the command. If it exchanges "
-        "several times in a control period, it runs carry after each with the same message and position.",
-        "order_of_sent": "layer by layer; in a layer z_0, z_1 .. z_(hops - 1), each as wide as `widths` says; z_0 is the "
-        "layer's input, z_k what the robot made of its neighbours' z_(k - 1): their sum weighted by 1 / sqrt(own degree x "
-        "theirs), which carry computes",
     }

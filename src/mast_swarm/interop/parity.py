@@ -39,23 +39,29 @@ class Difference:
 
     states: int = 0
     message: float = 0.0  # the largest difference of a message's number, as a share of the largest number or of 1
-    worst: float = 0.0  # the largest difference of a prediction's number, in units of the longest command
+    worst: float = 0.0  # the largest difference of a number in a command as robots follow it, in units of the longest
     _sum: float = 0.0
     _numbers: int = field(default=0, repr=False)
 
     @property
     def mean(self) -> float:
-        """The mean difference of a prediction's number, in units of the longest command."""
+        """The mean difference of such a number."""
         return self._sum / max(1, self._numbers)
 
     def add(self, message: np.ndarray, its_message: Tensor, prediction: np.ndarray, expected: Tensor) -> None:
         """Take in one state: what the files gave, and what the policy gave."""
         size = max(1.0, float(its_message.abs().max()))
-        off = np.abs(prediction - expected.numpy())
+        off = np.abs(_followed(prediction) - _followed(expected.numpy()))
         self.states += 1
         self.message = _larger(self.message, float(np.abs(message - its_message.numpy()).max()) / size)
         self.worst = _larger(self.worst, float(off.max()))
         self._sum, self._numbers = self._sum + float(off.sum()), self._numbers + off.size
+
+
+def _followed(prediction: np.ndarray) -> np.ndarray:
+    """A prediction [2 or 3] whose command is scaled back to length 1 if it is longer, as robots do."""
+    command = prediction[:2] / max(1.0, float(np.hypot(*prediction[:2])))
+    return np.concatenate((command, prediction[2:]))
 
 
 def _larger(before: float, now: float) -> float:

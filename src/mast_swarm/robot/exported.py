@@ -46,6 +46,8 @@ class Exported:
         """The prediction [2 or 3] of a robot from messages [K, d_msg] at positions [K, 2] metres, its own first."""
         messages, positions = np.asarray(messages, np.float32), np.asarray(positions, np.float64)
         _check("messages", messages, (None, self.manifest["d_msg"]))
+        if not len(messages):
+            raise MastError(f"messages have shape {list(messages.shape)}: expected 1 or more, the robot's own first")
         _check("positions", positions, (len(messages), 2))
         return self._run("decide", messages=messages, positions=positions)[0]
 
@@ -78,7 +80,7 @@ class Exported:
         """
         size = self.manifest["exchange"]["floats"] if "exchange" in self.manifest else 0
         heard = np.asarray(heard, np.float32).reshape(len(degrees), -1) if len(degrees) else np.zeros((0, size))
-        given = {
+        given: dict[str, np.ndarray] = {
             "message": np.asarray(message, np.float32),
             "position": np.asarray(position, np.float64),
             "side": np.asarray(side, np.float64),

@@ -150,7 +150,9 @@ class CoverageConfig(WorldConfig):
             f"{reach:g} m its {{}} from this robot, adding up, 0 elsewhere; {rows}"
         )
         parts = (
-            Feature("density", shape, "", 1.0, f"importance, 1 at the world's maximum, 0 where not sensed yet, {square}"),
+            Feature(
+                "density", shape, "", 1.0, f"importance, 1 at the world's maximum, 0 where not sensed yet, {square}"
+            ),
             Feature("boundary", shape, "", 1.0, f"1 outside the world, 0 inside, {square}"),
             Feature("neighbours_x", shape, "m", reach, near.format("x")),
             Feature("neighbours_y", shape, "m", reach, near.format("y")),
