@@ -41,8 +41,8 @@ BESIDE = {
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
 BROUGHT = {"recipes", "view"}
-ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation")
-HEAVY = ("torch", "numba", "scipy", "matplotlib", "pyarrow")
+ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop")
+HEAVY = ("torch", "numba", "scipy", "matplotlib", "pyarrow", "onnx", "onnxruntime")
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -153,7 +153,14 @@ def test_what_must_be_quick_loads_nothing_heavy() -> None:
     assert "torch" in heavy_after("import mast_swarm; mast_swarm.Policy")  # so that the question can be answered
 
 
-HELPS = [[], ["evaluate"], ["demo"], ["replay"], *([verb, task] for verb in ("evaluate", "train") for task in TASKS)]
+HELPS = [
+    [],
+    ["evaluate"],
+    ["demo"],
+    ["replay"],
+    ["export"],
+    *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
+]
 
 
 @pytest.mark.parametrize("args", [*HELPS, ["demo", "--task", TASKS[1]]], ids=" ".join)

@@ -36,6 +36,22 @@ ROBOT_BYTES = 2_100  # of a robot in a world without maps, at the worst moment o
 
 
 @dataclass(frozen=True)
+class Feature:
+    """A part of what one robot senses, in words that let somebody measure it on a robot."""
+
+    name: str
+    """For example goal_1."""
+    shape: tuple[int, ...] = (1,)
+    """Of its numbers; of an image height and width."""
+    unit: str = ""
+    """Unit of what is measured, for example m; left out: it has none."""
+    scale: float = 1.0
+    """What is measured, in that unit, is divided by this."""
+    meaning: str = ""
+    """What it is, where it is measured from, and what stands there if there is nothing to measure."""
+
+
+@dataclass(frozen=True)
 class WorldConfig:
     """The settings that every world has. A world's own settings extend it, each with a sentence of help.
 
@@ -103,6 +119,10 @@ class WorldConfig:
     def fitted(self, shapes: Iterable[tuple[int, ...]]) -> WorldConfig:
         """The same world, which shows all that policies with features of these shapes take."""
         return self
+
+    def sensed(self) -> tuple[Feature, ...]:
+        """The parts of one robot's features in their order, images by channel; none: the world does not name them."""
+        return ()
 
     @property
     def bytes(self) -> int:

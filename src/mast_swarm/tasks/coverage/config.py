@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from mast_swarm.errors import MastError
-from mast_swarm.tasks.base import WorldConfig
+from mast_swarm.tasks.base import Feature, WorldConfig
 
 
 def _place(words: list[str]) -> tuple[float, float]:
@@ -136,6 +136,29 @@ class CoverageConfig(WorldConfig):
     def observation_shape(self) -> tuple[int, int, int]:
         """Density, boundary, the neighbours' x and y, and what has been seen if that is shown."""
         return (5 if self.seen_map else 4, self.pixels, self.pixels)
+
+    def sensed(self) -> tuple[Feature, ...]:
+        """The observed maps."""
+        shape, reach = (self.pixels, self.pixels), self.communication_range
+        rows = "rows go along y and columns along x, both from small to large"
+        square = (
+            f"over a square of {self.local_map:g} m around the robot, cells of {self.resolution:g} m brought to "
+            f"{self.pixels} x {self.pixels} pixels by an antialiased bilinear resize; {rows}"
+        )
+        near = (
+            f"drawn over the square of {2 * reach:g} m around the robot: at the pixel of each robot nearer than "
+            f"{reach:g} m its {{}} from this robot, adding up, 0 elsewhere; {rows}"
+        )
+        parts = (
+            Feature(
+                "density", shape, "", 1.0, f"importance, 1 at the world's maximum, 0 where not sensed yet, {square}"
+            ),
+            Feature("boundary", shape, "", 1.0, f"1 outside the world, 0 inside, {square}"),
+            Feature("neighbours_x", shape, "m", reach, near.format("x")),
+            Feature("neighbours_y", shape, "m", reach, near.format("y")),
+            Feature("seen", shape, "", 1.0, f"1 where the robot has sensed the density, 0 elsewhere, {square}"),
+        )
+        return parts[: self.observation_shape[0]]
 
     @property
     def bytes(self) -> int:

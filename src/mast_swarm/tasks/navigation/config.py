@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mast_swarm.errors import MastError
-from mast_swarm.tasks.base import WorldConfig
+from mast_swarm.tasks.base import Feature, WorldConfig
 
 
 @dataclass(frozen=True)
@@ -70,3 +70,14 @@ class NavigationConfig(WorldConfig):
     def observation_shape(self) -> tuple[int, ...]:
         """Of one robot's observation."""
         return (self.observation_dim,)
+
+    def sensed(self) -> tuple[Feature, ...]:
+        """The last command, the nearest goals and the nearest robots."""
+        there = "by distance, minus the place of this robot, along the world's x and y axes; zeros if there are fewer"
+        places = [
+            Feature(f"{kind}_{number}", (2,), "m", self.length_scale, f"place of {kind} number {number} {there}")
+            for kind in ("goal", "robot")
+            for number in range(1, self.observed + 1)
+        ]
+        said = "the velocity that this robot was last told, x and y, after it was limited; zeros at the start"
+        return (Feature("last_command", (2,), "m/s", self.max_speed, said), *places)
