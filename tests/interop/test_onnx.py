@@ -180,7 +180,7 @@ def test_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["task"] == "rendezvous" and manifest["parity"]["states"] == 65
     assert manifest["observation"]["features_are"] == "not named by the task"
-    assert manifest["observation"]["world"]["reach"] == 120.0
+    assert manifest["observation"]["world"]["reach"] == 160.0
 
 
 def test_a_run_has_the_settings_of_its_world(tmp_path: Path) -> None:
