@@ -1,4 +1,4 @@
-"""What a robot remembers of one other that it talks to: which of its datagrams arrived, and how much the other sends."""
+"""What a robot remembers of another that it talks to: which datagrams arrived, and how much the other sends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _PENDING = 256  # datagrams that wait for an acknowledgement
 
 
 class Link:
-    """One other robot. All of it is bounded: by the window, by the datagrams pending, by the team's origins."""
+    """One other robot. All of it is bounded: by the window, by the datagrams pending, by the team's origins.
 
-    def __init__(self, burst: float, now: int) -> None:
+    sequence: where to begin to count datagrams; another at each start of a robot, so that others notice a restart.
+    """
+
+    def __init__(self, burst: float, now: int, sequence: int) -> None:
         self.told: dict[int, int] = {}  # origin -> the newest stamp of it that the other holds for sure
         self.owes = False  # whether the other waits to hear that its datagrams arrived
-        self._sent = 0
+        self._sent = sequence
         self._pending: dict[int, list[tuple[int, int]]] = {}  # sequence -> origins and stamps in that datagram
         self._heard, self._before = 0, 0  # the last sequence that came, and bits for those before it
         self._tokens, self._filled = burst, now
@@ -54,11 +57,11 @@ class Link:
     def arrived(self, header: Header, carries: bool) -> None:
         """A datagram came: remember that, and what it says of ours. carries: whether there is news in it."""
         steps = header.sequence - self._heard
-        if self._heard == 0 or steps <= -_WINDOW:  # the first, or the other began anew and remembers nothing
+        if self._heard == 0 or abs(steps) > _WINDOW:  # the first, or the other began anew and remembers nothing
             self._heard, self._before = header.sequence, 0
             self.told.clear()
         elif steps > 0:
-            self._before = ((self._before << 1 | 1) << (steps - 1)) & (1 << _WINDOW) - 1 if steps <= _WINDOW else 0
+            self._before = ((self._before << 1 | 1) << (steps - 1)) & ((1 << _WINDOW) - 1)
             self._heard = header.sequence
         elif steps < 0:
             self._before |= 1 << (-steps - 1)

@@ -1,16 +1,17 @@
 """One robot on a network: the robot of Algorithm 1, what its datagrams look like, and whom it believes.
 
-A node does no input or output and has no clock of its own. Whoever runs it hands it what arrives (`on_datagram`), lets it
-decide (`control`) and sends what it wants sent (`due`). So the same node runs over UDP, over Zenoh, and in a simulation
-with a virtual clock. Times are whole ticks, nanoseconds on hardware.
+A node does no input or output and has no clock of its own. Whoever runs it hands it what arrives (`on_datagram`), lets
+it decide (`control`) and sends what it wants sent (`due`). So the same node runs over UDP, over Zenoh, and in a
+simulation with a virtual clock. Times are whole ticks, nanoseconds on hardware.
 
-What others send can neither stop a node nor make it grow: a datagram is used or refused and counted, and everything that
-is remembered belongs to a robot of the team.
+What others send can neither stop a node nor make it grow: a datagram is used or refused and counted, and everything
+that is remembered belongs to a robot of the team.
 """
 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class Counters:
 class Node:
     """Robot number `trust.robot` of a team.
 
-    perceive: what it senses -> its message [width]. policy: the newest news of each origin, its own first -> its command.
+    perceive: what it senses -> its message [width]. policy: the newest news of each origin, its own first -> a command.
     form: the team's wire format. now: when it starts, ticks: what was said earlier is refused.
     hop: ticks that news waits before it is passed on, 1 or more; again: ticks until it is passed on again to those that
     have not confirmed it. The network's own time comes on top of `hop`.
@@ -115,8 +116,8 @@ class Node:
         self.stamps = stamps or Stamps(None)
         if self.stamps.file is not None and self.stamps.ahead >= self.limits.skew:
             raise MastError(
-                f"stamps are reserved {self.stamps.ahead} ticks ahead: expected less than the skew of {self.limits.skew} "
-                "that others allow, or they refuse this robot after a crash"
+                f"stamps are reserved {self.stamps.ahead} ticks ahead: expected less than the skew that others allow, "
+                f"{self.limits.skew}, or they refuse this robot after a crash"
             )
         self.perceive = perceive
         rules: dict[str, Any] = {"hop": hop, "again": again, "relay_radius": relay_radius, "max_age": max_age}
@@ -127,6 +128,7 @@ class Node:
         self._links: dict[int, Link] = {}
         self._newest: dict[int, int] = {}  # origin -> the newest stamp that was ever kept: none before it is used again
         self._oldest = now - self.limits.skew
+        self._sequence = zlib.crc32(f"{self.name} {now}".encode())
 
     @property
     def name(self) -> int:
@@ -253,7 +255,7 @@ class Node:
         if peer == self.name or self.trust.why_not(peer) is not None:
             return None
         if peer not in self._links:
-            self._links[peer] = Link(self.limits.burst, now)
+            self._links[peer] = Link(self.limits.burst, now, self._sequence)
         return self._links[peer]
 
     def _refuse(self, reason: str, robot: int, data: bytes = b"") -> None:
@@ -264,9 +266,8 @@ class Node:
         elif reason == "other version":
             line = f"robot {robot} speaks another version of the wire format and is not heard: use one release for all"
         elif reason == "clock skew":
-            line = (
-                f"the clock of robot {robot} is ahead by more than {self.limits.skew / self.limits.second:g} s: set it"
-            )
+            skew = self.limits.skew / self.limits.second
+            line = f"the clock of robot {robot} is more than {skew:g} s ahead of the one here: set it"
         elif reason in ("other team", "bad signature", "rate limited", "revoked"):
             line = f"robot {robot} is not heard: {reason}, {REASONS[reason]}"
         else:

@@ -13,9 +13,10 @@ from mast_swarm.errors import MastError
 class Stamps:
     """Stamps of one robot's own news, which grow strictly whatever its clock does and however it stops.
 
-    The file holds a stamp up to which all may have been used. It is moved ahead before it is reached, so what is on disk is
-    never behind what was sent. After a crash the first stamps are up to `ahead` ticks ahead of the clock, which is why
-    `ahead` must be less than the clock skew that others allow. file: None: nothing is remembered, for simulations.
+    The file holds a stamp up to which all may have been used. It is moved ahead before it is reached, so what is on
+    disk is never behind what was sent. After a crash the first stamps are up to `ahead` ticks ahead of the clock, which
+    is why `ahead` must be less than the clock skew that others allow. file: None: nothing is remembered, for
+    simulations.
     """
 
     file: Path | None
@@ -37,8 +38,8 @@ class Stamps:
         except (OSError, ValueError):
             self.close()
             raise MastError(
-                f"{self.file} should hold the last stamp of this robot and cannot be read: if it is lost, write the time "
-                "in nanoseconds since 1970 into it"
+                f"{self.file} should hold the last stamp of this robot and cannot be read: if it is lost, write the "
+                "time in nanoseconds since 1970 into it"
             ) from None
         write_whole(self.file, f"{self._reserved}\n", 0o600)  # it can be written: known now rather than in the field
 

@@ -172,7 +172,7 @@ class Trust:
                 public = _ed25519().Ed25519PublicKey.from_public_bytes(self.team.robots[origin])
                 self._public[origin] = public
             public.verify(signature, signed)
-        except _invalid() + (KeyError, ValueError):
+        except (_invalid(), KeyError, ValueError):
             return False
         return True
 
@@ -217,5 +217,5 @@ def _ed25519() -> Any:
     return needed("cryptography.hazmat.primitives.asymmetric.ed25519", "cryptography", "signatures need")
 
 
-def _invalid() -> tuple[type[Exception], ...]:
-    return (needed("cryptography.exceptions", "cryptography", "signatures need").InvalidSignature,)
+def _invalid() -> type[Exception]:
+    return needed("cryptography.exceptions", "cryptography", "signatures need").InvalidSignature

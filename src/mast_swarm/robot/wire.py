@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ HEADER = struct.Struct("<4sBBH8s8sIIII")
 # origin, kind of number, zero, numbers of the message, stamp, position
 ENTRY = struct.Struct("<IBBHQdd")
 KINDS = {"float16": 1, "float32": 2}
-_DTYPES = {1: np.dtype("<f2"), 2: np.dtype("<f4")}
+_DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("<f2"), 2: np.dtype("<f4")}
 _CONTEXT = struct.Struct("<4sB3x8s8s")  # what is signed in front of an entry: magic, version, team, model
 
 
