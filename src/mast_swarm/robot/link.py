@@ -13,12 +13,13 @@ _PENDING = 256  # datagrams that wait for an acknowledgement
 
 
 class Link:
-    """One other robot. All of it is bounded: by the window, by the datagrams pending, by the team's origins.
+    """Robot number `other`. All of it is bounded: by the window, by the datagrams pending, by the team's origins.
 
     sequence: where to begin to count datagrams; another at each start of a robot, so that others notice a restart.
     """
 
-    def __init__(self, burst: float, now: int, sequence: int) -> None:
+    def __init__(self, other: int, burst: float, now: int, sequence: int) -> None:
+        self._other = other
         self.told: dict[int, int] = {}  # origin -> the newest stamp of it that the other holds for sure
         self.owes = False  # whether the other waits to hear that its datagrams arrived
         self._sent = sequence
@@ -48,7 +49,7 @@ class Link:
 
     def lacks(self, news: Iterable[News]) -> list[News]:
         """Of some news that which the other may not have."""
-        return [one for one in news if self.told.get(one.origin, -1) < one.stamp]
+        return [one for one in news if one.origin != self._other and self.told.get(one.origin, -1) < one.stamp]
 
     def holds(self, origin: int, stamp: int) -> None:
         """The other has this news, or newer."""

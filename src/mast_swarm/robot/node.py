@@ -255,7 +255,7 @@ class Node:
         if peer == self.name or self.trust.why_not(peer) is not None:
             return None
         if peer not in self._links:
-            self._links[peer] = Link(self.limits.burst, now, self._sequence)
+            self._links[peer] = Link(peer, self.limits.burst, now, self._sequence)
         return self._links[peer]
 
     def _refuse(self, reason: str, robot: int, data: bytes = b"") -> None:
