@@ -77,6 +77,8 @@ def _resolved(robot: int, address: Address, family: int) -> tuple[int, tuple]:
     """The family and the address that the system understands."""
     try:
         host, port = address
+        if not 0 < port < 1 << 16:
+            raise ValueError(f"port {port} is not from 1 to 65535")
         found = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)[0]
     except (OSError, TypeError, ValueError, OverflowError) as error:
         raise MastError(f"the address {address!r} of robot {robot} is unknown: {error}") from None
