@@ -54,6 +54,9 @@ class Team:
         rules: dict[str, Any] = {"hop": 1, "again": self.hop} if early else {"hop": self.hop}
         faults = Faults(delay=self.hop - 1 if early else 0)
         self.network = VirtualNetwork(faults, lost=self.lost if channel.loss else None)
+        rules["relay_radius"] = channel.relay_radius
+        if channel.max_age is not None:
+            rules["max_age"] = round(channel.max_age / self.world.config.dt * PERIOD)
         wire = teams.form(policy.config.message_width, kind="float32")
         rules |= {"perceive": self.perceive, "policy": self.alone}
         self.nodes = [teams.node(trust, wire, **rules) for trust in teams.trusts(ROBOTS, signed)]
@@ -99,8 +102,10 @@ class Team:
         return [[known.get(j, -PERIOD) // PERIOD for j in range(ROBOTS)] for known in held]
 
 
-def compare(delay: float, loss: float, seed: int, early: bool = False, signed: bool = False) -> list[Node]:
-    policy, channel = small_policy(), Channel(delay=delay, loss=loss, seed=seed)
+def compare(
+    delay: float, loss: float, seed: int, early: bool = False, signed: bool = False, **limits: float
+) -> list[Node]:
+    policy, channel = small_policy(), Channel(delay=delay, loss=loss, seed=seed, **limits)
     team = Team(policy, channel, seed, early, signed)
     expected, found = simulated(policy, channel, seed)[0], team.run()
     for n, ((stamps, command), (wanted, asked)) in enumerate(zip(found, expected, strict=True)):
@@ -124,6 +129,13 @@ def test_nodes_agree_with_the_batched_simulation(delay: float, loss: float, seed
 def test_and_where_the_network_takes_the_time(delay: float, loss: float) -> None:
     for seed in (11, 12):
         compare(delay, loss, seed, early=True)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_and_with_limits_of_place_and_age(early: bool) -> None:
+    for seed in (40, 41):
+        nodes = compare(0.5, 0.3, seed, early, relay_radius=120.0, max_age=2.0)
+        assert any(one.counters.refused["out of reach"] for one in nodes)
 
 
 def test_and_with_signatures() -> None:

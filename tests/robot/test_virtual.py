@@ -116,7 +116,7 @@ def test_who_does_not_poll_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
 
 
 def test_nodes_come_through_every_trouble() -> None:
-    """Five on a line over a network with all faults at once: in the end everybody knows everybody, and nothing false."""
+    """Five on a line over a network with all faults: in the end everybody knows everybody, and nothing false."""
     pytest.importorskip("cryptography", reason="signatures need the package cryptography")
     nodes = [teams.node(trust, hop=20) for trust in teams.trusts(5)]
     network = VirtualNetwork(TROUBLE, seed=3)

@@ -46,6 +46,7 @@ REASONS = {
     "bad signature": "its origin has not signed it",
 }
 _WAITING = 64  # news of one origin that wait to be passed on
+_REPEAT = 10  # control instants after which all that is held is told to all again, whatever they have confirmed
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class Node:
         self._links: dict[int, Link] = {}
         self._newest: dict[int, int] = {}  # origin -> the newest stamp that was ever kept: none before it is used again
         self._oldest = now - self.limits.skew
+        self._controls = 0
         self._sequence = zlib.crc32(f"{self.name} {now}".encode())
 
     @property
@@ -148,6 +150,11 @@ class Node:
         entry = self.form.entry(body, self.trust.sign(self.form.signed(body)))
         self._newest[self.name] = stamp
         self.robot.say(now, entry)
+        self._controls += 1
+        if self.robot.relay_radius is not None or self._controls % _REPEAT == 0:
+            # Who moves may want what it did not keep before; and what was confirmed may have been forgotten since.
+            for link in self._links.values():
+                link.told.clear()
         return self.robot.decide()
 
     def due(self, now: int, neighbours: Collection[int]) -> list[tuple[int, bytes]]:
