@@ -133,7 +133,7 @@ def test_and_where_the_network_takes_the_time(delay: float, loss: float) -> None
 
 @pytest.mark.parametrize("early", [False, True])
 def test_and_with_limits_of_place_and_age(early: bool) -> None:
-    for seed in (40, 41):
+    for seed in (40, 105):
         nodes = compare(0.5, 0.3, seed, early, relay_radius=120.0, max_age=2.0)
         assert any(one.counters.refused["out of reach"] for one in nodes)
 

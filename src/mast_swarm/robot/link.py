@@ -55,12 +55,18 @@ class Link:
         """The other has this news, or newer."""
         self.told[origin] = max(stamp, self.told.get(origin, -1))
 
+    def forget(self) -> None:
+        """Count on nothing that the other has confirmed, or will confirm of what was sent until now."""
+        self.told.clear()
+        self._pending.clear()
+
     def arrived(self, header: Header, carries: bool) -> None:
         """A datagram came: remember that, and what it says of ours. carries: whether there is news in it."""
         steps = header.sequence - self._heard
-        if self._heard == 0 or abs(steps) > _WINDOW:  # the first, or the other began anew and remembers nothing
+        if self._heard == 0 or abs(steps) > _WINDOW:
+            if self._heard:  # the other began anew and remembers nothing
+                self.forget()
             self._heard, self._before = header.sequence, 0
-            self.told.clear()
         elif steps > 0:
             self._before = ((self._before << 1 | 1) << (steps - 1)) & ((1 << _WINDOW) - 1)
             self._heard = header.sequence

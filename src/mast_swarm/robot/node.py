@@ -154,7 +154,7 @@ class Node:
         if self.robot.relay_radius is not None or self._controls % _REPEAT == 0:
             # Who moves may want what it did not keep before; and what was confirmed may have been forgotten since.
             for link in self._links.values():
-                link.told.clear()
+                link.forget()
         return self.robot.decide()
 
     def due(self, now: int, neighbours: Collection[int]) -> list[tuple[int, bytes]]:
@@ -171,7 +171,7 @@ class Node:
                     self.counters.entries_out += len(batch)
         for peer, link in self._links.items():
             if peer not in neighbours:
-                link.told.clear()  # whoever comes back is told everything
+                link.forget()  # whoever comes back is told everything
             if link.owes:
                 out.append((peer, self.form.datagram(link.header(self.name, ()), ())))
         self.counters.datagrams_out += len(out)
