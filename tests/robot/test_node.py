@@ -64,6 +64,22 @@ def test_what_is_confirmed_is_not_sent_again_and_what_is_not_is() -> None:
     assert nodes[0].counters.entries_out == 5 and nodes[1].counters.refused == {"duplicate": 1}
 
 
+def test_what_was_damaged_on_the_way_comes_again() -> None:
+    pytest.importorskip("cryptography", reason="signatures need the package cryptography")
+    nodes, damaged = [teams.node(trust) for trust in teams.trusts(2)], 0
+    sense(nodes[:1], 0)
+    for now, byte in ((10, 60), (20, 46), (30, None)):  # a bit of the position, of the width, none
+        for _, data in nodes[0].due(now, [1]):
+            changed = data if byte is None else data[:byte] + bytes([data[byte] ^ 1]) + data[byte + 1 :]
+            nodes[1].on_datagram(0, changed, now)
+            damaged += byte is not None
+        for _, data in nodes[1].due(now, []):
+            nodes[0].on_datagram(1, data, now)
+    assert damaged == 2 and nodes[1].counters.refused == {"bad signature": 1, "malformed": 1}
+    assert teams.stamps(nodes[1].robot.known()) == {0: 0} and nodes[0].counters.entries_out == 3
+    assert nodes[0].due(40, [1]) == []
+
+
 def test_a_robot_that_starts_anew_is_told_everything_again() -> None:
     nodes, network = line_of(3), VirtualNetwork()
     sense(nodes[:1], 0)

@@ -238,9 +238,10 @@ def test_stamps_grow_whatever_the_clock_does(tmp_path: Path) -> None:
     again.close()
     again.close()
     assert int(file.read_text()) == 1000  # a good end gives back what was not used
-    file.write_text("no number")
-    with pytest.raises(MastError, match="cannot be read: if it is lost, write the time"):
-        Stamps(file)
+    for text in ("no number", "", str(1 << 64), "-5"):
+        file.write_text(text)
+        with pytest.raises(MastError, match="cannot be read: if it is lost, write the time"):
+            Stamps(file)
     with pytest.raises(MastError, match="cannot write"):
         Stamps(tmp_path / "none" / "stamp")
 

@@ -203,9 +203,7 @@ def test_a_name_may_hold_several_numbers_and_signs() -> None:
 def test_what_is_no_controller_is_refused() -> None:
     task = strolling(controllers={"it": 5})
     assert task.has_controller("it")  # nothing was looked at yet
-    with pytest.raises(
-        MastError, match=r"a controller is of type int: give a function \(state, obs"
-    ):
+    with pytest.raises(MastError, match=r"a controller is of type int: give a function \(state, obs"):
         task.make_controller("it", dt=1.0, max_speed=5.0)
 
 

@@ -201,12 +201,15 @@ class Node:
         if header.sender != peer:
             self._refuse("malformed", peer)
             return
-        link.arrived(header, carries=bool(entries))
         self.counters.entries_in += len(entries)
+        damaged = bool(refused)
         for entry in entries:
             why = self._hear(link, entry, now)
             if why is not None:
-                self._refuse(why, peer if why == "duplicate" else entry.origin)
+                self._refuse(why, peer if why == "bad signature" else entry.origin)
+                damaged = damaged or why == "bad signature"
+        if not damaged:  # else it is not confirmed, and comes again
+            link.arrived(header, carries=bool(entries))
 
     def ages(self, now: int) -> dict[int, int]:
         """How old the news of each origin is, ticks."""
@@ -275,7 +278,11 @@ class Node:
         elif reason == "clock skew":
             skew = self.limits.skew / self.limits.second
             line = f"the clock of robot {robot} is more than {skew:g} s ahead of the one here: set it"
-        elif reason in ("other team", "bad signature", "rate limited", "revoked"):
+        elif reason == "bad signature":
+            line = (
+                f"robot {robot} has sent an entry that its origin has not signed: was it changed on the way, or forged?"
+            )
+        elif reason in ("other team", "rate limited", "revoked"):
             line = f"robot {robot} is not heard: {reason}, {REASONS[reason]}"
         else:
             return

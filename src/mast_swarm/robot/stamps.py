@@ -8,6 +8,8 @@ from pathlib import Path
 
 from mast_swarm.errors import MastError
 
+_LATEST = 1 << 63  # of stamps that are believed to be meant; the wire carries twice as late ones
+
 
 @dataclass
 class Stamps:
@@ -33,6 +35,8 @@ class Stamps:
         self._lock = _locked(self.file)
         try:
             self._last = self._reserved = int(self.file.read_text(encoding="ascii"))
+            if not -1 <= self._last < _LATEST:
+                raise ValueError
         except FileNotFoundError:
             pass
         except (OSError, ValueError):
