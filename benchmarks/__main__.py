@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("world", "assignment", "decentral")
+NAMES = ("world", "assignment", "decentral", "wire")
 
 for name in NAMES:
     print(f"benchmarks.{name} ...", flush=True)

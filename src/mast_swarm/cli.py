@@ -497,5 +497,80 @@ def check_verb(args: list[str]) -> None:
     print(f"{config.task}: all checks passed")
 
 
+@dataclass(frozen=True)
+class NewTeamConfig:
+    """Make the keys of a new team: a folder with team.json for all robots, and keys/robot-N.key for robot N alone."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """The team's folder; it is made."""
+    robots: int = 8
+    """How many robots."""
+
+
+@dataclass(frozen=True)
+class AddRobotsConfig:
+    """Add robots to a team. Every robot then needs the new team.json."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """The team's folder."""
+    robots: int = 1
+    """How many more."""
+
+
+@dataclass(frozen=True)
+class RevokeConfig:
+    """Take robots out of a team, for good. The others refuse them once they have the new team.json."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """The team's folder."""
+    robots: tyro.conf.Positional[Annotated[tuple[int, ...], tyro.conf.arg(metavar="NUMBER")]]
+    """Their numbers."""
+
+
+@dataclass(frozen=True)
+class ShowTeamConfig:
+    """Show who belongs to a team."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """The team's folder, or its team.json."""
+
+
+_TEAM: dict[str, tuple[type[Any], str]] = {
+    "new": (NewTeamConfig, "make a team and its keys"),
+    "add": (AddRobotsConfig, "add robots"),
+    "revoke": (RevokeConfig, "take robots out"),
+    "show": (ShowTeamConfig, "show who belongs to it"),
+}
+
+
+@verb("team", "keys of a team of robots: new, add, revoke, show")
+def team_verb(args: list[str]) -> None:
+    given = args[0] if args else "--help"
+    if given not in _TEAM:
+        if given not in ("-h", "--help"):
+            raise unknown("team command", given, _TEAM)
+        lines = [f"  {name:<10} {summary}" for name, (_, summary) in _TEAM.items()]
+        print("\n".join(["usage: mast team WHAT DIR [options]", "", "WHAT is one of", *lines]))
+        return
+    config = _parse(_TEAM[given][0], args[1:], f"mast team {given}")
+    from mast_swarm.robot import trust
+
+    if given == "show":
+        team = trust.Team.load(config.folder)
+    elif given == "revoke":
+        team = trust.revoke(config.folder, config.robots)
+    else:
+        before = set() if given == "new" else set(trust.Team.load(config.folder).robots)
+        team = (trust.new_team if given == "new" else trust.add_robots)(config.folder, config.robots)
+        made = sorted(set(team.robots) - before)
+        print(f"new: {', '.join(map(str, made))}; last key: {trust.key_file(config.folder, made[-1])}")
+    print(f"team {team.identity.hex()}: {len(team.robots)} robots, {len(team.revoked)} revoked, made {team.created}")
+    if given == "show":
+        for number, key in sorted(team.robots.items()):
+            print(f"  {number:>5}  {key.hex()}{'  revoked' if number in team.revoked else ''}")
+    else:
+        print(f"give {trust.TEAM_FILE} to every robot, and each key to its robot alone")
+
+
 if __name__ == "__main__":
     main()

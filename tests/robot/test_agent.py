@@ -52,6 +52,22 @@ def test_an_older_one_that_waits_is_passed_on_once_before_the_newer() -> None:
     assert [ages(one.offer(now)).get(1) for now in range(6, 13)] == [None, None, 2, 3, None, None, 3]
 
 
+def test_it_may_pass_on_sooner_than_again() -> None:
+    one = robot(again=5)
+    one.hear(0, [news(1, 0)])
+    assert [now for now in range(20) if one.offer(now)] == [3, 8, 13, 18]
+    assert not one.wants(20, news(1, 0)) and one.wants(20, news(1, 1))
+    one.drop(1)
+    assert one.known() == [] and one.wants(20, news(1, 0))
+
+
+def test_what_waits_may_be_bounded() -> None:
+    one = robot(hop=100, most=3)
+    for now in range(10):
+        one.hear(now, [news(1, now)])
+    assert [ages(one.offer(now)).get(1) for now in (106, 107, 108, 109)] == [None, 7, 8, 9]
+
+
 def test_of_two_that_are_due_together_the_newer_is_passed_on() -> None:
     for order in ([news(1, 2), news(1, 3)], [news(1, 3), news(1, 2)]):
         one = robot()

@@ -1,0 +1,93 @@
+"""Datagrams over Zenoh (`eclipse-zenoh`), for networks that UDP does not cross: TCP, TLS, QUIC, routers on the way.
+
+Who connects to whom is given by endpoints. Nothing is looked for on the network: multicast and gossip are off.
+A datagram from robot 3 to robot 5 of a team is put to `mast/TEAM/5/3`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mast_swarm.errors import MastError
+from mast_swarm.robot.extras import needed
+
+MOST = 1000  # datagrams that wait to be polled; older ones give way
+
+
+class Zenoh:
+    """Robot number `name` of a team (8 bytes).
+
+    listen: endpoints that others may connect to, as "tcp/0.0.0.0:7447"; connect: endpoints of others, or of a router.
+    settings: further settings of Zenoh, path -> value, as {"transport/link/tls/root_ca_certificate": "ca.pem"}.
+    """
+
+    def __init__(
+        self,
+        name: int,
+        team: bytes,
+        *,
+        listen: Sequence[str] = (),
+        connect: Sequence[str] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        zenoh = needed("zenoh", "eclipse-zenoh", "the transport Zenoh needs")
+        if not listen and not connect:
+            raise MastError(f"robot {name} has no endpoints: give some to listen at or to connect to")
+        chosen: dict[str, Any] = {
+            "mode": "peer",
+            "scouting/multicast/enabled": False,
+            "scouting/gossip/enabled": False,
+            "listen/endpoints": list(listen),
+            "connect/endpoints": list(connect),
+            "connect/timeout_ms": -1,  # for others that start later
+            "connect/exit_on_failure": False,
+            **(settings or {}),
+        }
+        self._root, self._name = f"mast/{team.hex()}", name
+        self._options = {"congestion_control": zenoh.CongestionControl.DROP, "express": True}
+        self._error = zenoh.ZError
+        self.unsent = 0  # datagrams that Zenoh would not take
+        try:
+            config = zenoh.Config()
+            for path, value in chosen.items():
+                config.insert_json5(path, json.dumps(value))
+            self._session = zenoh.open(config)
+        except zenoh.ZError as error:
+            raise MastError(f"robot {name} cannot open Zenoh: {str(error).splitlines()[0]}") from None
+        ring = zenoh.handlers.RingChannel(MOST)
+        self._subscriber = self._session.declare_subscriber(f"{self._root}/{name}/*", ring)
+
+    def send(self, datagram: bytes, to: int) -> None:
+        """As in `Transport`."""
+        try:
+            self._session.put(f"{self._root}/{to}/{self._name}", datagram, **self._options)
+        except self._error:
+            self.unsent += 1
+
+    def poll(self, timeout: float = 0.0) -> list[tuple[int, bytes]]:
+        """As in `Transport`."""
+        arrived: list[tuple[int, bytes]] = []
+        ends = time.monotonic() + timeout
+        while len(arrived) < MOST:
+            try:
+                sample = self._subscriber.try_recv()
+            except self._error:  # closed
+                break
+            if sample is not None:
+                sender = str(sample.key_expr).rsplit("/", 1)[1]
+                if sender.isascii() and sender.isdigit():
+                    arrived.append((int(sender[:10]), sample.payload.to_bytes()))
+            elif arrived or time.monotonic() >= ends:
+                break
+            else:
+                time.sleep(min(0.001, timeout))
+        return arrived
+
+    def close(self) -> None:
+        """As in `Transport`."""
+        with contextlib.suppress(self._error):
+            self._session.close()

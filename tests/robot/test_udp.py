@@ -1,0 +1,90 @@
+"""UDP, on this machine's loopback only."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import numpy as np
+import pytest
+
+import teams
+from mast_swarm.errors import MastError
+from mast_swarm.robot import UDP
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def team(count: int) -> list[UDP]:
+    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(free_ports(count))}
+    return [UDP(robot, addresses) for robot in range(count)]
+
+
+def test_datagrams_arrive_with_their_sender() -> None:
+    one, two, three = team(3)
+    two.send(b"hello", 0)
+    three.send(b"world", 0)
+    arrived = []
+    while len(arrived) < 2:
+        got = one.poll(5.0)
+        assert got, "nothing arrived in 5 s"
+        arrived += got
+    assert sorted(arrived) == [(1, b"hello"), (2, b"world")]
+    assert one.poll() == [] and one.poll(0.01) == []
+    one.send(b"x", 99)
+    one.send(bytes(70_000), 1)
+    assert one.unsent == 2
+    for port in (one, two, three):
+        port.close()
+        port.close()
+    assert one.poll(1.0) == []
+    one.send(b"x", 1)  # lost, as on any network
+    assert one.unsent == 3
+
+
+def test_strangers_are_not_listened_to() -> None:
+    (one,) = team(1)
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    stranger.sendto(b"MAST", one._socket.getsockname())
+    assert one.poll(5.0) == [] and one.strangers == 1
+    stranger.close()
+    one.close()
+
+
+def test_nodes_over_udp() -> None:
+    pytest.importorskip("cryptography", reason="signatures need the package cryptography")
+    ports, second = team(3), 10**9
+    nodes = [teams.node(trust, teams.form(256), now=time.time_ns(), hop=second // 100) for trust in teams.trusts(3)]
+    for one in nodes:
+        one.control(time.time_ns(), np.full(256, one.name), (0.0, 0.0))
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends and not all(len(one.robot.known()) == 3 for one in nodes):
+        for one, port in zip(nodes, ports, strict=True):
+            for peer, data in port.poll(0.002):
+                one.on_datagram(peer, data, time.time_ns())
+            for to, data in one.due(time.time_ns(), [i for i in (one.name - 1, one.name + 1) if 0 <= i < 3]):
+                port.send(data, to)
+    assert [len(one.robot.known()) for one in nodes] == [3, 3, 3]
+    assert nodes[0].robot.known()[2].message.tolist() == [2.0] * 256
+    for port in ports:
+        port.close()
+
+
+def test_mistakes() -> None:
+    with pytest.raises(MastError, match="robot 3 has no address of its own"):
+        UDP(3, {0: ("127.0.0.1", 1)})
+    with pytest.raises(MastError, match="of robot 0 is unknown"):
+        UDP(0, {0: ("127.0.0.1", 99_999_999)})
+    (one,) = team(1)
+    with pytest.raises(MastError, match="robot 0 cannot listen at 127"):
+        UDP(0, {0: one._socket.getsockname()})
+    one.close()
