@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mast_swarm.cli import main
-from mast_swarm.tasks.base import find
+from mast_swarm.tasks.registry import find
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.config import recipe as find_recipe
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import mast_swarm
 from mast_swarm import Metric, Task, zoo
-from mast_swarm.tasks import base
+from mast_swarm.tasks import registry as base
 
 
 @contextmanager

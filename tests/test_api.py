@@ -355,7 +355,7 @@ FEW: dict[str, Any] = {"episodes": 1, "steps": 2, "device": "cpu"}
 
 
 def test_a_run_is_no_policy_and_a_task_is_found_by_itself(tmp_path: Path) -> None:
-    from mast_swarm.tasks.base import find
+    from mast_swarm.tasks.registry import find
 
     run = mast_swarm.train("navigation", tmp_path / "run", recipe="tiny", device="cpu", world={"agents": 6}, **TINY)
     with pytest.raises(MastError, match=r"is a training run: give .*best or .*last"):

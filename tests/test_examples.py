@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 import mast_swarm
 from mast_swarm import Recording, rollout
-from mast_swarm.tasks.base import find
+from mast_swarm.tasks.registry import find
 from mast_swarm.train.config import from_run
 from mast_swarm.train.trainer import Trainer
 from shared import Stopped, mast, options, stop_after

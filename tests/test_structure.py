@@ -13,9 +13,9 @@ import pytest
 import mast_swarm
 from mast_swarm import zoo
 from mast_swarm.cli import main
-from mast_swarm.tasks.base import find, names
 from mast_swarm.tasks.coverage.density import density
 from mast_swarm.tasks.navigation.scenarios import scenario
+from mast_swarm.tasks.registry import find, names
 from mast_swarm.train.config import recipes
 
 ROOT = Path(mast_swarm.__file__).parent

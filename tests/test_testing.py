@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm import Coverage, CoverageConfig, Graph, MastError, Metric, Navigation, NavigationConfig, register
-from mast_swarm.tasks.base import find
+from mast_swarm.tasks.registry import find
 from mast_swarm.testing import check_task, check_world
 from strolling import Config, State, Strolling, inwards, own_tasks, strolling
 

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from mast_swarm.observation import Observation
     from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
     from mast_swarm.space.neighbours import nearest, offsets
-    from mast_swarm.tasks.base import Demo, Feature, Metric, Starts, Task, WorldConfig, policies, register
+    from mast_swarm.tasks.base import Demo, Feature, Metric, Starts, Task, WorldConfig
     from mast_swarm.tasks.coverage.config import CoverageConfig
     from mast_swarm.tasks.coverage.world import Coverage
     from mast_swarm.tasks.navigation.config import NavigationConfig
     from mast_swarm.tasks.navigation.world import Navigation
+    from mast_swarm.tasks.registry import policies, register
     from mast_swarm.tasks.world import State, World
     from mast_swarm.train.config import TrainConfig
     from mast_swarm.view.replay import write_replay
@@ -111,9 +112,9 @@ _HOMES = {
     "nearest": "space.neighbours",
     "neighbour_graph": "space.graph",
     "offsets": "space.neighbours",
-    "policies": "tasks.base",
+    "policies": "tasks.registry",
     "radius_graph": "space.graph",
-    "register": "tasks.base",
+    "register": "tasks.registry",
     "rollout": "evaluate.rollout",
     "write_replay": "view.replay",
 }

@@ -17,8 +17,8 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
 from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig, defaults, demo_defaults
 from mast_swarm.tasks import DEFAULT
-from mast_swarm.tasks import base as tasks
-from mast_swarm.tasks.base import Task
+from mast_swarm.tasks import registry as tasks
+from mast_swarm.tasks.base import Task, imported
 from mast_swarm.train.config import TrainConfig, from_run, from_toml, recipe, recipes
 
 Config = TypeVar("Config")
@@ -433,7 +433,7 @@ def list_verb(args: list[str]) -> None:
 
 def _about(task: Task, controller: str) -> str:
     """The first sentence of a controller's docstring."""
-    return _sentence(inspect.getdoc(tasks.imported(task.controllers[controller])) or "")
+    return _sentence(inspect.getdoc(imported(task.controllers[controller])) or "")
 
 
 def _sentence(text: str) -> str:

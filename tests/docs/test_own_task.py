@@ -10,7 +10,7 @@ import pytest
 import mast_swarm
 from mast_swarm.cli import main
 from mast_swarm.errors import MastError
-from mast_swarm.tasks.base import find
+from mast_swarm.tasks.registry import find
 from mast_swarm.testing import check_task
 
 ROOT = Path(__file__).parent.parent.parent

@@ -23,10 +23,10 @@ from mast_swarm.evaluate.results import curves, interval
 from mast_swarm.evaluate.run import _batch, evaluate, prepare
 from mast_swarm.model import policy as policy_module
 from mast_swarm.model.policy import load_learned
-from mast_swarm.tasks.base import find, names
 from mast_swarm.tasks.coverage.density import sample
 from mast_swarm.tasks.coverage.points import read_points
 from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
+from mast_swarm.tasks.registry import find, names
 from shared import use_zoo
 
 CITIES = Path(__file__).parents[2] / "docs" / "cities"

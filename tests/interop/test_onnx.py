@@ -31,9 +31,9 @@ from mast_swarm.model.config import ENCODINGS, LPACConfig, PolicyConfig
 from mast_swarm.model.policy import Policy, load_learned, make
 from mast_swarm.robot import News, Robot
 from mast_swarm.robot.exported import Exported
-from mast_swarm.tasks.base import find
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation
+from mast_swarm.tasks.registry import find
 
 ROOT = Path(__file__).parent.parent.parent
 RENDEZVOUS = f"{ROOT / 'examples' / 'rendezvous.py'}:TASK"

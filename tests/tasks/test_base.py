@@ -18,8 +18,9 @@ import torch
 import mast_swarm
 from mast_swarm import Demo, MastError, Metric, Policy, PolicyConfig, Task, WorldConfig, register, rollout
 from mast_swarm.evaluate.actors import make_actor
-from mast_swarm.tasks import base
-from mast_swarm.tasks.base import FunctionController, find, names, task_of
+from mast_swarm.tasks import registry as base
+from mast_swarm.tasks.base import FunctionController
+from mast_swarm.tasks.registry import find, names, task_of
 from shared import mast, one_line
 from strolling import ONE_FILE, AtSpeed, Config, Eastwards, Strolling, inwards, one_file, own_tasks, strolling
 
@@ -495,7 +496,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(site: Path, code: str, cwd: Path | None = None) -> str:
     """What a fresh interpreter prints where the packages are installed."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(TESTS)))}
-    script = "from mast_swarm.cli import main\nfrom mast_swarm.tasks.base import find, names\n" + textwrap.dedent(code)
+    script = "from mast_swarm.cli import main\nfrom mast_swarm.tasks.registry import find, names\n" + textwrap.dedent(code)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=env, cwd=cwd or site, timeout=120
     )

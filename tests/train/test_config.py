@@ -14,8 +14,8 @@ import pytest
 
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import LPACConfig
-from mast_swarm.tasks.base import find, names
 from mast_swarm.tasks.navigation.recipes import PAPER
+from mast_swarm.tasks.registry import find, names
 from mast_swarm.train.config import (
     MOST_ENVIRONMENTS,
     MOST_EPOCHS,

@@ -17,9 +17,9 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model.policy import load_learned, make
 from mast_swarm.space import components
-from mast_swarm.tasks.base import find
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.world import Coverage
+from mast_swarm.tasks.registry import find
 from mast_swarm.train import checkpoint
 from mast_swarm.train.bench import bench_train
 from mast_swarm.train.collector import Collector, sample_layout

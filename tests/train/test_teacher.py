@@ -13,9 +13,10 @@ from torch import Tensor
 
 from mast_swarm import MastError, NavigationConfig, PolicyConfig, register
 from mast_swarm.space import components, radius_graph
-from mast_swarm.tasks.base import FunctionController, task_of
+from mast_swarm.tasks.base import FunctionController
 from mast_swarm.tasks.coverage.controllers import CentralizedCvt, Clairvoyant
 from mast_swarm.tasks.navigation.controllers import Dhba, Explorer, Lsap
+from mast_swarm.tasks.registry import task_of
 from mast_swarm.train.config import TrainConfig, from_run
 from mast_swarm.train.run import train
 from mast_swarm.train.teacher import Teacher, thinks_as_one

@@ -17,8 +17,8 @@ from PIL import Image
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.tasks.base import find, names
 from mast_swarm.tasks.coverage.view import cells, links, seen_by, shaded
+from mast_swarm.tasks.registry import find, names
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import frame, frames
 from mast_swarm.view.replay import write_replay

@@ -14,7 +14,7 @@ from rich.console import Console
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import episode_table, summarise
-from mast_swarm.tasks.base import find
+from mast_swarm.tasks.registry import find
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.report import _line, replay_folder, report
 from mast_swarm.view.terminal import result_table

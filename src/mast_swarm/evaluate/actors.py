@@ -21,7 +21,8 @@ from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, load_learned
 from mast_swarm.observation import Mark, Observed, unmarked
-from mast_swarm.tasks.base import Controller, factory, from_file, is_reference, task_of
+from mast_swarm.tasks.base import Controller, factory
+from mast_swarm.tasks.registry import from_file, is_reference, task_of
 from mast_swarm.tasks.world import State, World, checked_command
 
 

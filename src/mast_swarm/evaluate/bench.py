@@ -26,7 +26,8 @@ from mast_swarm.evaluate.policies import find_learned, suiting
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.policy import Policy
 from mast_swarm.model.windowed import choose, find_window
-from mast_swarm.tasks.base import Task, WorldConfig, find
+from mast_swarm.tasks.base import Task, WorldConfig
+from mast_swarm.tasks.registry import find
 from mast_swarm.tasks.world import World
 
 SECONDS = 2.0  # of each measurement, at least three runs

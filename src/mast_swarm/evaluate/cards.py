@@ -20,7 +20,7 @@ from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.config import EvaluateConfig, settled
 from mast_swarm.model.policy import config_of
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 
 if TYPE_CHECKING:  # what runs an evaluation takes long to load, and a card is quick to read
     from mast_swarm.evaluate.run import Progress

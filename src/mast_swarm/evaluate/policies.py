@@ -10,7 +10,7 @@ from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.tasks import DEFAULT
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 
 if TYPE_CHECKING:
     from mast_swarm.model.learned import Learned

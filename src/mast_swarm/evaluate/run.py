@@ -25,7 +25,7 @@ from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.files import new_folder
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.world import World
 
 Progress = Callable[[str, int, int], None]  # policy, steps done, steps in all

@@ -29,7 +29,7 @@ from mast_swarm.model.config import ModelConfig
 from mast_swarm.model.learned import WEIGHTS_FILE, Learned
 from mast_swarm.model.policy import config_of, load_learned
 from mast_swarm.robot.exported import MANIFEST, Exported
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import WorldConfig
 from mast_swarm.train.config import from_run
 

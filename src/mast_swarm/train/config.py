@@ -19,7 +19,7 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.policies import suiting
 from mast_swarm.files import plain as plain_setting
 from mast_swarm.model.config import MODELS, ModelConfig
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import WorldConfig
 
 # Every start state of every run has a seed of its own; these limits keep the seeds apart (see train/team.py).

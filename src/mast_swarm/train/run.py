@@ -17,7 +17,7 @@ import torch.distributed as dist
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import pick_device
 from mast_swarm.files import new_folder
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 from mast_swarm.train.config import TrainConfig, changed
 from mast_swarm.train.config import recipe as find_recipe
 from mast_swarm.train.trainer import RunOptions, Trainer

@@ -18,7 +18,8 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.observation import Observed
 from mast_swarm.space import components, radius_graph
-from mast_swarm.tasks.base import Controller, FunctionController, task_of
+from mast_swarm.tasks.base import Controller, FunctionController
+from mast_swarm.tasks.registry import task_of
 from mast_swarm.tasks.world import State, World, limited
 from mast_swarm.train.config import TrainConfig
 

@@ -15,7 +15,7 @@ from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import make as make_policy
 from mast_swarm.model.windowed import DENSE
 from mast_swarm.observation import Observed
-from mast_swarm.tasks.base import task_of
+from mast_swarm.tasks.registry import task_of
 from mast_swarm.tasks.world import State, World
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.graphs import captured

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.files import write_json
-from mast_swarm.tasks.base import task_of
+from mast_swarm.tasks.registry import task_of
 from mast_swarm.train import checkpoint
 from mast_swarm.train.collector import Collector, sample_layout
 from mast_swarm.train.config import TrainConfig, from_plain, from_run, plain

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 from mast_swarm.view.default import DefaultView
 from mast_swarm.view.scene import TaskView, check
 

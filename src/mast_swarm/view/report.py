@@ -14,7 +14,7 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.results import curves, interval
 from mast_swarm.files import read_json
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay

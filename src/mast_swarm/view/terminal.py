@@ -9,7 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mast_swarm.tasks import base as tasks
+from mast_swarm.tasks import registry as tasks
 
 REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
 

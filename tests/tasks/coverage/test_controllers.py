@@ -10,11 +10,11 @@ import torch
 from scipy.special import erfc
 
 from mast_swarm.errors import MastError
-from mast_swarm.tasks.base import find
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.controllers import CentralizedCvt, Clairvoyant, DecentralizedCvt
 from mast_swarm.tasks.coverage.density import gaussian_sum, normalised
 from mast_swarm.tasks.coverage.world import Coverage
+from mast_swarm.tasks.registry import find
 
 CONTROLLERS = {
     "ClairvoyantCVT": Clairvoyant,

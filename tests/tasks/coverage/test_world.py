@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from devices import GPU, few, plainly
 from mast_swarm.errors import MastError
 from mast_swarm.space.maps import unpack, words
-from mast_swarm.tasks.base import find
 from mast_swarm.tasks.coverage import _dense as dense
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.world import Coverage, CoverageState, resize_filter
+from mast_swarm.tasks.registry import find
 
 SMALL = {"agents": 5, "side": 150.0, "features": 4, "sigma": (8.0, 15.0), "sensor": 16.0, "local_map": 64.0}
 SMALL |= {"communication_range": 60.0, "pixels": 8}

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.space import Graph, nearest, neighbour_graph
-from mast_swarm.tasks.base import find
 from mast_swarm.tasks.navigation.controllers import Dhba, Lsap
+from mast_swarm.tasks.registry import find
 
 SPEED = {"dt": 1.0, "max_speed": 5.0}
 
