@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mast_swarm.observation import Observation
     from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
     from mast_swarm.space.neighbours import nearest, offsets
-    from mast_swarm.tasks.base import Demo, Metric, Starts, Task, WorldConfig, policies, register
+    from mast_swarm.tasks.base import Demo, Feature, Metric, Starts, Task, WorldConfig, policies, register
     from mast_swarm.tasks.coverage.config import CoverageConfig
     from mast_swarm.tasks.coverage.world import Coverage
     from mast_swarm.tasks.navigation.config import NavigationConfig
@@ -53,6 +53,7 @@ __all__ = [
     "DecentralPolicy",
     "Demo",
     "EvaluateConfig",
+    "Feature",
     "Graph",
     "MastError",
     "Metric",
@@ -89,6 +90,7 @@ _HOMES = {
     "DecentralPolicy": "comms.decentral",
     "Demo": "tasks.base",
     "EvaluateConfig": "evaluate.config",
+    "Feature": "tasks.base",
     "Graph": "space.graph",
     "LPAC": "model.lpac",
     "Metric": "tasks.base",

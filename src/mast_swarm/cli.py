@@ -451,7 +451,7 @@ class ExportConfig:
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
     """A new or empty folder for the files."""
     precision: Literal["fp32", "fp16", "int8"] = "fp32"
-    """fp16: weights in half the space; int8: products in 8 bits. What that changes is measured and written down."""
+    """fp16: weights in half the space; int8: products in 8 bits but in perceive. The loss is measured and stated."""
     task: Annotated[str | None, tyro.conf.DisallowNone, _UNSET] = None
     """path/to/file.py:TASK, where the policy's task is not installed."""
 

@@ -51,7 +51,13 @@ class Decide(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.policy = policy
+        self.policy, d = policy, policy.config.width
+        *self.blocks, self.last = cast(list[Block], list(policy.mast.blocks))
+        qkv = self.last.attention.qkv
+        self.query, self.others = nn.Linear(d, d), nn.Linear(d, 2 * d)  # of the last layer: its own row asks alone
+        self.query.load_state_dict({"weight": qkv.weight[:d], "bias": qkv.bias[:d]})
+        self.others.load_state_dict({"weight": qkv.weight[d:], "bias": qkv.bias[d:]})
+        self.requires_grad_(False)
 
     def forward(self, messages: Tensor, positions: Tensor) -> Tensor:
         policy, added = self.policy, None
@@ -59,17 +65,16 @@ class Decide(nn.Module):
         x = policy.encoding.embed(policy.lift(messages), positions)  # [K, d]
         turn = _tables(policy.encoding.rotation(relative))
         seen = self._window(relative.to(x.dtype))
-        *blocks, last = cast(list[Block], list(policy.mast.blocks))
-        for block in blocks:
+        for block in self.blocks:
             x, h = block.before_attention(x, added)
             q, k, v = (self._heads(part) for part in block.attention.qkv(h).split(policy.config.width, dim=-1))
             x, added = block.after_attention(x, self._attend(_turned(q, turn), _turned(k, turn), v, seen))
-        x, h = last.before_attention(x, added)
-        own, others = last.attention.split(h, 1)  # [1, d], [K, 2 d]
-        q, k, v = (self._heads(part) for part in (own, *others.split(policy.config.width, dim=-1)))
+        x, h = self.last.before_attention(x, added)
+        read = self.query(h[:1]), *self.others(h).split(policy.config.width, dim=-1)
+        q, k, v = (self._heads(part) for part in read)
         # The robot's own query is at the origin, where nothing turns.
         answer = self._attend(q, _turned(k, turn), v, None if seen is None else seen[:1])
-        return policy.act(policy.mast.final(*last.after_attention(x[:1], answer)))[0]
+        return policy.act(policy.mast.final(*self.last.after_attention(x[:1], answer)))[0]
 
     def _heads(self, rows: Tensor) -> Tensor:
         """[K, d] -> [K, H, d_a]."""

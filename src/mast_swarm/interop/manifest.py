@@ -23,9 +23,9 @@ _FEATURES = (
 _EXCHANGE = (
     "Every tau seconds a robot sends two things to all that hear it: `sent`, as carry last gave it, and its degree, "
     "the number of robots that it hears now. What it hears from others becomes one row of `heard` and one of `degrees` "
-    "for each of them. Before the first exchange it has heard nobody. At a control instant it takes its new message and "
-    "position, runs carry on what the last exchange brought, and acts on the command. If it exchanges several times in "
-    "a control period, it runs carry after each of them with the same message and position."
+    "for each of them. Before the first exchange it has heard nobody. At a control instant it takes its new message "
+    "and position, runs carry on what the last exchange brought, and acts on the command. If it exchanges several "
+    "times in a control period, it runs carry after each of them with the same message and position."
 )
 _SENT = (
     "layer by layer; in a layer z_0, z_1 .. z_(hops - 1), each as wide as `widths` says; z_0 is the layer's input, z_k "
@@ -38,7 +38,7 @@ def describe(
     policy: Learned, weights: Path, world: WorldConfig | None, functions: dict[str, Function], name: str
 ) -> dict[str, Any]:
     """All but the files' hashes and how exact they are. weights: the file with the policy's own; world: the settings
-    that it learned with; name: the policy's, or its folder."""
+    of its world; name: the policy's, or its folder."""
     config = policy.config
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -83,7 +83,8 @@ def _mast(policy: Policy) -> dict[str, Any]:
         exploration = {
             "time_s": config.exploration_time,
             "reach_m": config.exploration_reach,
-            "is": "mast_swarm.robot.explore makes a command of a prediction",
+            "is": "mast_swarm.robot.explore makes a command of a prediction; its landmark is the nearest thing of "
+            "interest that the robot senses, relative, metres",
         }
     return {
         "variant": config.variant,
@@ -110,7 +111,7 @@ def _observation(policy: Learned, world: WorldConfig | None) -> dict[str, Any]:
         "features": parts if named else [],
         "features_are": _FEATURES if named else "not named by the task",
         "world": None if world is None else asdict(world),
-        "world_is": "the settings of the world that the policy learned in",
+        "world_is": "the settings that the scales hold for: those of the policy's run, or else the task's own",
     }
 
 

@@ -25,8 +25,9 @@ from mast_swarm.files import read_json, write_json
 from mast_swarm.interop.graphs import Function, functions
 from mast_swarm.interop.manifest import describe, sha256
 from mast_swarm.interop.parity import Difference, compare, real_world
+from mast_swarm.model.config import ModelConfig
 from mast_swarm.model.learned import WEIGHTS_FILE, Learned
-from mast_swarm.model.policy import load_learned
+from mast_swarm.model.policy import config_of, load_learned
 from mast_swarm.robot.exported import MANIFEST, Exported
 from mast_swarm.tasks import base as tasks
 from mast_swarm.tasks.base import WorldConfig
@@ -44,16 +45,16 @@ def export(
     """Write a policy's functions for one robot to a folder, which must be new or empty; gives the manifest.
 
     policy: a shipped one as TASK/NAME, or a folder. precision: fp32; fp16 (weights stored in half the space, sums in
-    fp32); or int8 (products in 8 bits). task: the policy's task as path/to/file.py:TASK, where it is not installed.
-    Raises an error, and writes nothing, if what onnxruntime computes differs from torch.
+    fp32); or int8 (products in 8 bits but in perceive). task: the policy's task as path/to/file.py:TASK, where it is
+    not installed. Raises an error, and writes nothing, if what onnxruntime computes differs from torch.
     """
     onnx = _packages()
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     folder, source = Path(folder), _policy_folder(policy)
     _check_unused(folder)
+    described = _world_config(config_of(source), source, task)  # first: a task may bring a perception of its own
     learned = load_learned(source).eval().requires_grad_(False)
-    described = _world_config(learned, source, task)
     made = functions(learned)
     with _new_folder(folder) as part:
         for name, function in made.items():
@@ -104,24 +105,24 @@ def _check_unused(folder: Path) -> None:
         raise MastError(f"'{folder}' is already used: give a folder that is new or empty")
 
 
-def _world_config(policy: Learned, source: Path, task: str | None) -> WorldConfig | None:
+def _world_config(policy: ModelConfig, source: Path, task: str | None) -> WorldConfig | None:
     """The settings of the world that the policy learned in, as its run has them, or the task's own; None: no task.
 
     source: the policy's folder, whose parent is that of the run.
     """
-    shape = policy.config.observation_shape
+    shape = policy.observation_shape
     written = read_json(source.parent / "config.json")
     if written is not None and "world" in written:
         return from_run(source.parent).world
-    if task is None and not policy.config.task:
+    if task is None and not policy.task:
         return None
-    if task is None and policy.config.task not in tasks.names():
+    if task is None and policy.task not in tasks.names():
         raise MastError(
-            f"the policy is for the task {policy.config.task}, which is not installed: give --task path/to/file.py:TASK"
+            f"the policy is for the task {policy.task}, which is not installed: give --task path/to/file.py:TASK"
         )
-    found = tasks.find(task or policy.config.task)
-    if policy.config.task not in ("", found.name):
-        raise MastError(f"the policy is for the task {policy.config.task}, not for {found.name}")
+    found = tasks.find(task or policy.task)
+    if policy.task not in ("", found.name):
+        raise MastError(f"the policy is for the task {policy.task}, not for {found.name}")
     config = found.Config().fitted([shape])
     if not config.shows(shape):
         raise MastError(
@@ -167,17 +168,21 @@ def _quiet() -> Iterator[None]:
 
 def _write(onnx: Any, function: Function, file: Path) -> None:
     """Write the ONNX file of a function."""
-    with _quiet(), torch.enable_grad():  # with gradients the policy's parts take their plain ways
-        torch.onnx.export(
-            function.module.eval(),
-            function.example,
-            file,
-            dynamo=False,
-            opset_version=OPSET,
-            input_names=list(function.inputs),
-            output_names=list(function.outputs),
-            dynamic_axes=function.axes,
-        )
+    try:
+        with _quiet(), torch.enable_grad():  # with gradients the policy's parts take their plain ways
+            torch.onnx.export(
+                function.module.eval(),
+                function.example,
+                file,
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=list(function.inputs),
+                output_names=list(function.outputs),
+                dynamic_axes=function.axes,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        why = str(error).strip().split("\n")[0]
+        raise MastError(f"{file.name} cannot be written: {why}; use operations that ONNX has") from None
     _fold(file)
     model = onnx.load(file)
     used = {node.domain for node in model.graph.node}
@@ -211,11 +216,14 @@ def _reduce(onnx: Any, file: Path, precision: str) -> None:
         _halve(onnx, model.graph)
         onnx.save(model, file)
         return
+    if file.stem == "perceive":  # its inputs differ by so much that 8 bits for all of them lose too much
+        return
     with _quiet():
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        kinds = ["MatMul", "Gemm"]  # convolutions in 8 bits are slow or missing on most CPUs
-        quantize_dynamic(file, file, op_types_to_quantize=kinds, per_channel=True, weight_type=QuantType.QInt8)
+        # Unsigned: on CPUs without VNNI products of signed and unsigned bytes overflow.
+        kinds = ["MatMul", "Gemm"]
+        quantize_dynamic(file, file, op_types_to_quantize=kinds, per_channel=True, weight_type=QuantType.QUInt8)
 
 
 def _halve(onnx: Any, graph: Any) -> None:

@@ -73,9 +73,9 @@ class NavigationConfig(WorldConfig):
 
     def sensed(self) -> tuple[Feature, ...]:
         """The last command, the nearest goals and the nearest robots."""
-        there = "along the world's x and y axes, from this robot; the nearest first; zeros if there are fewer"
+        there = "by distance, minus the place of this robot, along the world's x and y axes; zeros if there are fewer"
         places = [
-            Feature(f"{kind}_{number}", (2,), "m", self.length_scale, f"where the {kind} number {number} is {there}")
+            Feature(f"{kind}_{number}", (2,), "m", self.length_scale, f"place of {kind} number {number} {there}")
             for kind in ("goal", "robot")
             for number in range(1, self.observed + 1)
         ]
