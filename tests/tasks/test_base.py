@@ -496,7 +496,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(site: Path, code: str, cwd: Path | None = None) -> str:
     """What a fresh interpreter prints where the packages are installed."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(TESTS)))}
-    script = "from mast_swarm.cli import main\nfrom mast_swarm.tasks.registry import find, names\n" + textwrap.dedent(code)
+    script = "from mast_swarm.cli import main\nfrom mast_swarm.tasks.registry import find, names\n" + textwrap.dedent(
+        code
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=env, cwd=cwd or site, timeout=120
     )
