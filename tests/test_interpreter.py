@@ -15,7 +15,7 @@ from devices import MISSING, TRITON
 
 TESTS = Path(__file__).parent
 MARK = re.compile(r"pytest\.mark\.kernels|\bGPU\b")  # as `devices` says it
-FILES = sorted(file for file in TESTS.glob("*/test_*.py") if MARK.search(file.read_text(encoding="utf-8")))
+FILES = sorted(file for file in TESTS.glob("*/**/test_*.py") if MARK.search(file.read_text(encoding="utf-8")))
 
 
 @pytest.mark.slow
@@ -23,7 +23,7 @@ FILES = sorted(file for file in TESTS.glob("*/test_*.py") if MARK.search(file.re
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels' tests run on the GPU here")
 def test_kernels_in_the_interpreter() -> None:
     """Everything marked `kernels`, in one process: most of the time would go into starting several."""
-    assert {file.parent.name for file in FILES} >= {"space", "model", "comms", "world"}
+    assert {file.parent.name for file in FILES} >= {"space", "model", "comms", "coverage"}
     command = [
         sys.executable,
         "-m",
@@ -46,7 +46,7 @@ def test_triton_is_not_loaded_without_a_gpu() -> None:
     """The plain paths pay nothing for kernels that cannot run."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    code = "import sys, mast_swarm.comms.decentral, mast_swarm.world.coverage; print('triton' in sys.modules)"
+    code = "import sys, mast_swarm.comms.decentral, mast_swarm.tasks.coverage.world; print('triton' in sys.modules)"
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
