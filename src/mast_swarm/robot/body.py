@@ -1,0 +1,31 @@
+"""What a robot's hardware, or whatever stands for it, has to offer. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Sensed:
+    """What a robot senses at one moment."""
+
+    position: Any
+    """Where it is, [2] metres in a frame that the whole team shares."""
+    features: np.ndarray
+    """What the policy perceives, in the order, the units and the scales of the manifest."""
+    landmark: Any = (0.0, 0.0)
+    """The nearest thing of interest, [2] metres relative to the robot; for policies that explore."""
+
+
+@runtime_checkable
+class Body(Protocol):
+    """A robot as its policy sees it: two methods."""
+
+    def sense(self) -> Sensed | None:
+        """What the robot senses now; None where it has nothing new to say yet, for example before the first fix."""
+
+    def command(self, velocity: np.ndarray) -> None:
+        """Go at this velocity, [2] m/s, until the next command. Zeros: stop."""
