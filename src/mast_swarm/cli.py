@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import tyro
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
 from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig, defaults, demo_defaults
+from mast_swarm.swarm.config import SwarmConfig, swarm_defaults
 from mast_swarm.tasks import DEFAULT
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task, imported
@@ -570,6 +572,36 @@ def team_verb(args: list[str]) -> None:
             print(f"  {number:>5}  {key.hex()}{'  revoked' if number in team.revoked else ''}")
     else:
         print(f"give {trust.TEAM_FILE} to every robot, and each key to its robot alone")
+
+
+@verb("robot", "run one robot of a team, with a body of yours; needs no torch")
+def robot_verb(args: list[str]) -> None:
+    from mast_swarm.robot import command
+
+    with warnings.catch_warnings():
+        command.plain_warnings()
+        command.run(args)
+
+
+@verb("swarm", "each robot a process of its own, on a real network, in a simulated world")
+def swarm_verb(args: list[str]) -> None:
+    given = _option(args, "--task") or DEFAULT
+    if _option(args, "--agents") is not None:
+        raise MastError("mast swarm has --robots in place of --agents")
+    config = _parse(SwarmConfig, args, "mast swarm", swarm_defaults(tasks.find(given), given))
+    from rich.console import Console
+    from rich.live import Live
+
+    from mast_swarm.swarm.run import swarm
+    from mast_swarm.swarm.table import table
+
+    console = Console()
+    with Live(console=console, refresh_per_second=4) as live:
+        folder, _ = swarm(config, tell=console.print, show=lambda log: live.update(table(log)))
+    if not console.is_terminal:
+        print()  # where the table stands still it ends without one
+    for what in ("summary.json", "steps.parquet", "robots.parquet", "replay.html"):
+        print(f"{what.partition('.')[0]}: {folder / what}")
 
 
 if __name__ == "__main__":
