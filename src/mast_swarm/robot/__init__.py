@@ -6,6 +6,7 @@ robot on a network without input or output of its own (`node`), and what carries
 """
 
 from mast_swarm.robot.agent import News, Robot
+from mast_swarm.robot.body import Body, Sensed
 from mast_swarm.robot.node import Counters, Limits, Node
 from mast_swarm.robot.stamps import Stamps
 from mast_swarm.robot.transport import Transport
@@ -17,6 +18,7 @@ from mast_swarm.robot.zenoh import Zenoh
 
 __all__ = [
     "UDP",
+    "Body",
     "Counters",
     "Entry",
     "Faults",
@@ -25,6 +27,7 @@ __all__ = [
     "News",
     "Node",
     "Robot",
+    "Sensed",
     "Stamps",
     "Team",
     "Transport",

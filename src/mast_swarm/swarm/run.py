@@ -131,6 +131,7 @@ class Mission:
         """All of it. Whatever happens, no process is left."""
         try:
             self.launch(self.config.robots)
+            self.arena.warm_up()
             self.gather()
             self.fly()
         finally:
