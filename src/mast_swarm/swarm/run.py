@@ -197,9 +197,9 @@ class Mission:
             if tick:
                 self.log.moves()
                 self.arena.move()
+            self.log.instant(time.monotonic() - started)
             while self.events and self.events[0][0] <= tick:
                 self.events.pop(0)[1]()
-            self.log.instant(time.monotonic() - started)
             self.show(self.log)
             if not self.arena.alive.any() and not self.fleet.members:
                 raise MastError(f"no robot is left: {self.log.last_words()}")
