@@ -218,7 +218,7 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
     body = load_body(given.body, given.robot, options)
     pilot = open_robot(settings, body)
     print(
-        f"robot {given.robot}: {pilot.policy.manifest['policy']}, {len(peers)} peers, {given.transport} at "
+        f"robot {given.robot}: {pilot.policy.manifest['policy']}, peers: {len(peers)}, {given.transport} at "
         f"{given.listen}, {settings.pace.rate:g} decisions per second",
         flush=True,
     )
