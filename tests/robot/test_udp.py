@@ -14,19 +14,8 @@ from mast_swarm.errors import MastError
 from mast_swarm.robot import UDP
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def team(count: int) -> list[UDP]:
-    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(free_ports(count))}
+    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(teams.free_ports(count))}
     return [UDP(robot, addresses) for robot in range(count)]
 
 
@@ -108,7 +97,7 @@ def test_mistakes() -> None:
     with pytest.raises(MastError, match="robot 0 cannot listen at 127"):
         UDP(0, {0: one._socket.getsockname()})
     one.close()
-    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(free_ports(3))}
+    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(teams.free_ports(3))}
     two = UDP(0, addresses)
     with pytest.raises(MastError, match="robot 0 cannot listen at 127"):  # with buffers for others too
         UDP(0, addresses)
