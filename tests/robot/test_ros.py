@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blocked
@@ -86,6 +86,7 @@ def test_names_are_those_of_rosbags() -> None:
         assert name == f"{package}::msg::dds_::{short}_"
 
 
+@settings(deadline=None)
 @given(*[st.floats(-1e6, 1e6)] * 2, st.floats(-3.1, 3.1), *[st.floats(-50, 50)] * 3)
 def test_odometry_is_read(x: float, y: float, yaw: float, ahead: float, aside: float, turn: float) -> None:
     found = read_odometry(odometry(x, y, yaw, ahead, aside, turn), messages)

@@ -9,35 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mast_swarm.errors import MastError
 from mast_swarm.robot.extras import needed
-
-
-class Step(Protocol):
-    """What is logged of a control instant."""
-
-    @property
-    def time(self) -> float: ...  # seconds since the mission began
-    @property
-    def stamp(self) -> int: ...  # of the robot's own news, nanoseconds since 1970
-    @property
-    def position(self) -> tuple[float, float]: ...  # metres
-    @property
-    def command(self) -> tuple[float, float]: ...  # m/s
-    @property
-    def ages(self) -> Mapping[int, float]: ...  # of each other robot that it knows, seconds
-    @property
-    def took(self) -> float: ...  # seconds until its body had the command
-    @property
-    def met(self) -> int: ...  # deadlines
-    @property
-    def missed(self) -> int: ...
-    @property
-    def counters(self) -> Any: ...  # a `Counters`
+from mast_swarm.robot.pilot import Step
 
 
 def _object(**properties: Any) -> dict[str, Any]:
