@@ -88,10 +88,10 @@ class Policy(Learned):
             x = torch.cat((x, token), dim=1)
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
         x = self.encoding.embed(x, positions)
-        rotation = self.encoding.rotation(positions.double() - near_origin(positions))
-        component = component if self.config.component_mask else None
-        pattern = prepare(self.config, positions, component, rotation, path)
-        y = self.mast(pattern.arrange(x), pattern)  # [B, T, d]
+        turned = self.encoding.rotation(positions.double() - near_origin(positions))
+        pattern = prepare(self.config, positions, component if self.config.component_mask else None, turned, path)
+        del turned, message  # let go of, as in `Pattern.run`
+        y = self.mast(x, pattern)  # [B, T, d]
         return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
 
     def act(self, y: Tensor) -> Tensor:
