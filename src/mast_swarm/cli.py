@@ -16,10 +16,12 @@ import tyro
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
 from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig, defaults, demo_defaults
+from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.tasks import DEFAULT
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task, imported
 from mast_swarm.train.config import TrainConfig, from_run, from_toml, recipe, recipes
+from mast_swarm.train.tune_config import TuneConfig
 
 Config = TypeVar("Config")
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
@@ -302,6 +304,24 @@ def verify_verb(args: list[str]) -> None:
             print(verdict)
     if failed:
         raise SystemExit(1)
+
+
+@verb("reproduce", "run the paper's experiments again: tables, figures, a row for every claim")
+def reproduce_verb(args: list[str]) -> None:
+    config = _parse(ReproduceConfig, args, "mast reproduce")
+    from mast_swarm.paper.run import reproduce
+
+    reproduce(config)
+
+
+@verb("tune", "search for hyper-parameters, on one machine or many; resumable")
+def tune_verb(args: list[str]) -> None:
+    task, rest = _task(args, "tune")
+    config = _parse(TuneConfig, rest, f"mast tune {task.name}")
+    from mast_swarm.train.tune import told, tune
+
+    study = tune(task.name, config)
+    print(f"{told(study)}; see {config.out or Path(f'runs/tune-{task.name}')}")
 
 
 @dataclass(frozen=True)
