@@ -52,6 +52,10 @@ class EvaluateConfig:
     """Environments at once; unset: chosen from the team's size and the device."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where worlds and learned policies run."""
+    ray: Annotated[str | None, _UNSET, tyro.conf.DisallowNone] = None
+    """HOST:PORT of a Ray cluster on which batches of episodes run, or auto; unset: on this machine."""
+    gpus: float = 0.0
+    """GPUs (or a share of one) that a batch asks of the Ray cluster."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of learned policies' products (positions and phases stay fp32). bf16 is faster on GPUs, and on CPUs
     that have instructions for it."""

@@ -129,6 +129,8 @@ class PolicyConfig(ModelConfig):
     """The network that turns an observation into a message: mlp for numbers, cnn for images."""
     action_scale: float = 1.0
     """What the network's output is multiplied by to give predictions in units of u_max."""
+    dropout: float = 0.0
+    """Share of the numbers that each half of a block adds which training leaves out, at random; 0 in the paper."""
     exploration_time: float | None = None
     """Seconds over which an exploring robot turns to a new heading; None: the policy does not explore."""
     exploration_reach: float = 300.0
@@ -148,6 +150,8 @@ class PolicyConfig(ModelConfig):
                 "exploration_time": "None for no exploration",
             },
         )
+        if not (isinstance(self.dropout, int | float) and 0 <= self.dropout <= 1):
+            raise MastError(f"dropout is {self.dropout!r}: expected a share from 0 to 1")
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
 
