@@ -61,6 +61,8 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         start = world.reset([seed], [scenario])
     found.check_measured(world.metrics(start))
+    if config.safe:
+        world.kept_apart(start, start.positions * 0)
     return world, dict(zip(labels(config.policy, found.name), actors, strict=True))
 
 
@@ -142,6 +144,7 @@ def _one_policy(
         "failure": float(config.failure),
         "relay_radius": None if actor.channel is None else actor.channel.relay_radius,
         "max_age": None if actor.channel is None else actor.channel.max_age,
+        "safe": config.safe,
         "seed": config.seed,
     }
     instants = config.steps + 1
@@ -164,6 +167,7 @@ def _one_policy(
             scenarios=[scenarios[e] for e in chosen],
             name=name,
             precision=config.precision,
+            safe=config.safe,
             record=max(0, min(config.record - chosen[0], len(chosen))),
             progress=tick,
         )

@@ -25,6 +25,7 @@ class ModelConfig:
     action_scale: float
     attention_radius: float | None = None
     exploration_time: float | None = None
+    age_features: int = 0
 
     @property
     def width(self) -> int:
@@ -127,6 +128,8 @@ class PolicyConfig(ModelConfig):
     """Numbers in one robot's observation; of an image its channels, height and width."""
     perception: str = "mlp"
     """The network that turns an observation into a message: mlp for numbers, cnn for images."""
+    age_features: int = 0
+    """Numbers that tell the age of a message: 1 - exp(-age / T) with T = 1, 2, 4, ... s; 0: the policy is not told."""
     action_scale: float = 1.0
     """What the network's output is multiplied by to give predictions in units of u_max."""
     exploration_time: float | None = None
@@ -148,6 +151,8 @@ class PolicyConfig(ModelConfig):
                 "exploration_time": "None for no exploration",
             },
         )
+        if not isinstance(self.age_features, int) or isinstance(self.age_features, bool) or self.age_features < 0:
+            raise MastError(f"age_features is {self.age_features!r}: expected a whole number, 0 for none")
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
 

@@ -16,6 +16,7 @@ TASK = Task(
         "lsap": f"{_HERE}.controllers:Lsap",
         "dhba-K": f"{_HERE}.controllers:Dhba",
         "explorer": f"{_HERE}.controllers:Explorer",
+        "guided": f"{_HERE}.controllers:Guided",
     },
     expert="lsap",
     experts={"clairvoyant": "lsap", "informed": "explorer"},

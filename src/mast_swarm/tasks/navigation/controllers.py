@@ -15,7 +15,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.explore import fill, heading, leashed
 from mast_swarm.space import components
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
-from mast_swarm.tasks.navigation.components import solve_components
+from mast_swarm.tasks.navigation.components import solve_components, solve_rest
 from mast_swarm.tasks.navigation.visible import Knowledge, solve_views
 from mast_swarm.tasks.navigation.world import NavigationObservation, NavigationState
 
@@ -125,13 +125,33 @@ class Explorer(_ToGoal):
         """Command and speed of every robot, [B, N, 3] in units of u_max; one that shall explore has speed alone.
 
         component [B, N]: the lowest robot of each robot's component."""
+        own = self._assigned(state, observation, component)
+        goal = torch.from_numpy(own).to(state.positions.device)
+        command = self._towards(goal, state)
+        speed = torch.where(goal < 0, 1.0, torch.linalg.vector_norm(command, dim=-1))
+        return torch.cat((command, speed[..., None]), dim=-1)
+
+    def _assigned(self, state: NavigationState, observation: NavigationObservation, component: Tensor) -> np.ndarray:
+        """The goal that each robot's component gives it, [B, N]; -1: none is left for it."""
         positions, goals, labels, goals_seen = (
             np.ascontiguousarray(array.numpy(force=True))
             for array in (state.positions, state.goals, component, observation.goals_seen)
         )
         own = np.empty(labels.shape, np.int64)
         solve_components(positions, goals, labels, goals_seen, own)
-        goal = torch.from_numpy(own).to(state.positions.device)
-        command = self._towards(goal, state)
-        speed = torch.where(goal < 0, 1.0, torch.linalg.vector_norm(command, dim=-1))
+        return own
+
+
+class Guided(Explorer):
+    """As `Explorer`, but robots without a goal are told where one is that nobody has: what a robot can learn from it is
+    where such goals tend to be."""
+
+    def plan(self, state: NavigationState, observation: NavigationObservation, component: Tensor) -> Tensor:
+        """As there. A robot without a goal of its component goes to one that nobody has, and has full speed."""
+        own = self._assigned(state, observation, component)
+        alone = torch.from_numpy(own < 0).to(state.positions.device)
+        places = (np.ascontiguousarray(array.numpy(force=True)) for array in (state.positions, state.goals))
+        solve_rest(*places, own)
+        command = self._towards(torch.from_numpy(own).to(state.positions.device), state)
+        speed = torch.where(alone, 1.0, torch.linalg.vector_norm(command, dim=-1))
         return torch.cat((command, speed[..., None]), dim=-1)
