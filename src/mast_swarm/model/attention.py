@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
+
+if TYPE_CHECKING:
+    from mast_swarm.model.mast import Block
 
 fused: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:
@@ -60,11 +63,19 @@ class Pattern(ABC):
         """Tokens y [B, T, d] in the order in which `arrange` was given them."""
         return y
 
-    def run(self, blocks: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the blocks make of tokens x [B, T, d] in the pattern's order: two terms whose sum is the result."""
-        added: Tensor | None = None
+    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the blocks make of tokens x [B, T, d]: two terms in the pattern's order whose sum is the result.
+
+        Nothing is held longer than it is needed: of a million tokens each of these is up to a gigabyte.
+        """
+        x, added = self.arrange(x), None
         for block in blocks:
-            x, added = block(x, added, self)
+            x, h = block.before_attention(x, added)
+            added, held = None, [x, self.attend(block.attention, h)]
+            del x, h
+            answer = held.pop()
+            x, added = block.after_attention(held.pop(), answer)  # which lets go of x before its widest layer
+            del answer
         return x, added
 
 

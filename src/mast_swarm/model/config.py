@@ -136,6 +136,10 @@ class PolicyConfig(ModelConfig):
     """Seconds over which an exploring robot turns to a new heading; None: the policy does not explore."""
     exploration_reach: float = 300.0
     """Metres from the nearest thing of interest at which an exploring robot has turned back to it."""
+    exploration_memory: int = 0
+    """Places that an exploring robot remembers, one every 10 s: it turns away from where it has been. 0: none."""
+    exploration_spread: float = 150.0
+    """Metres over which a remembered place loses its effect."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -144,15 +148,20 @@ class PolicyConfig(ModelConfig):
             raise unknown("encoding", str(self.encoding), ENCODINGS)
         self._check(
             counts=("layers", "heads", "head_dim", "message_dim"),
-            lengths=("wavelength", "action_scale", "exploration_reach", "attention_radius", "exploration_time"),
+            lengths=(
+                *("wavelength", "action_scale", "attention_radius"),
+                *("exploration_time", "exploration_reach", "exploration_spread"),
+            ),
             optional={
                 "message_dim": "None for the width",
                 "attention_radius": "None for no window",
                 "exploration_time": "None for no exploration",
             },
         )
-        if not isinstance(self.age_features, int) or isinstance(self.age_features, bool) or self.age_features < 0:
-            raise MastError(f"age_features is {self.age_features!r}: expected a whole number, 0 for none")
+        for name in ("age_features", "exploration_memory"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise MastError(f"{name} is {value!r}: expected a whole number, 0 for none")
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
 

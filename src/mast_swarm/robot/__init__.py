@@ -2,10 +2,14 @@
 
 `agent` is the robot itself, in plain numpy. Around it: the bytes on the wire (`wire`), who is believed (`trust`), a
 robot on a network without input or output of its own (`node`), and what carries its datagrams (`transport`, `udp`,
-`zenoh`, `virtual`).
+`zenoh`, `virtual`). Below it: what its hardware offers (`body`), features from what it measures (`features`), and an
+exported policy (`exported`).
 """
 
 from mast_swarm.robot.agent import News, Robot
+from mast_swarm.robot.body import Body, Sensed
+from mast_swarm.robot.exported import Exported
+from mast_swarm.robot.features import CoverageFeatures, Features, NavigationFeatures
 from mast_swarm.robot.node import Counters, Limits, Node
 from mast_swarm.robot.stamps import Stamps
 from mast_swarm.robot.transport import Transport
@@ -17,14 +21,20 @@ from mast_swarm.robot.zenoh import Zenoh
 
 __all__ = [
     "UDP",
+    "Body",
     "Counters",
+    "CoverageFeatures",
     "Entry",
+    "Exported",
     "Faults",
+    "Features",
     "Format",
     "Limits",
+    "NavigationFeatures",
     "News",
     "Node",
     "Robot",
+    "Sensed",
     "Stamps",
     "Team",
     "Transport",

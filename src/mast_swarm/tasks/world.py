@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,8 +19,6 @@ from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
 from mast_swarm.space.apart import keep_apart
 from mast_swarm.tasks.base import WorldConfig
-
-_DRAWERS = 4  # start states that are drawn at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +37,10 @@ StateT = TypeVar("StateT", bound=State)
 class World(ABC, Generic[ConfigT, StateT]):
     """A world says how environments start, what robots sense, how they move and what is measured: five methods. All
     else here has a default."""
+
+    drawers: ClassVar[int] = 1
+    """Start states that are drawn at a time. Threads help where `draw` spends its time in numpy on large arrays; where
+    it runs Python they only keep others, such as a training beside them, from running."""
 
     def __init__(self, config: ConfigT, device: torch.device | str = "cpu") -> None:
         self.config = config
@@ -101,10 +103,12 @@ class World(ABC, Generic[ConfigT, StateT]):
             for all_of_it, part in zip(drawn, made, strict=True):
                 all_of_it[number] = part
 
-        if len(seeds) == 1:
-            fill(0)
+        threads = min(self.drawers, len(seeds))
+        if threads == 1:
+            for number in range(len(seeds)):
+                fill(number)
         else:
-            with ThreadPoolExecutor(min(_DRAWERS, len(seeds))) as pool:
+            with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(fill, range(len(seeds))))
         return tuple(torch.from_numpy(part) for part in drawn)
 

@@ -1,0 +1,38 @@
+"""The commands there are. A new one: a function that takes the rest of the command line, and a row here."""
+
+from __future__ import annotations
+
+# Topic -> name -> module of this folder and its function, and what the help says.
+TOPICS: dict[str, dict[str, tuple[str, str]]] = {
+    "look": {
+        "demo": ("evaluate:demo", "watch two teams solve the same task, side by side"),
+        "list": ("tasks:list_verb", "what there is: tasks, scenarios, controllers, shipped policies, recipes"),
+        "replay": ("evaluate:replay", "make the HTML replay of recorded episodes"),
+    },
+    "measure": {
+        "evaluate": (
+            "evaluate:evaluate_verb",
+            "roll policies out on the same start states; tables, summary, curves",
+        ),
+        "verify": ("evaluate:verify_verb", "check the numbers on the cards of the shipped policies"),
+        "bench": (
+            "bench:bench_verb",
+            "measure speed on this machine: training, large teams, the world, every robot alone",
+        ),
+    },
+    "make": {
+        "train": ("train:train_verb", "learn a policy by imitation, on a GPU or a laptop; resumable"),
+        "check": ("tasks:check_verb", "check a task of your own, and say what to mend"),
+    },
+    "run on robots": {
+        "export": ("robots:export_verb", "write what one robot computes as ONNX, for robots without torch"),
+        "team": ("robots:team_verb", "keys of a team of robots: new, add, revoke, show"),
+    },
+}
+
+VERBS = {name: row for rows in TOPICS.values() for name, row in rows.items()}
+
+
+def summary(name: str) -> str:
+    """What the help says about a command."""
+    return VERBS[name][1]
