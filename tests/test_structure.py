@@ -34,15 +34,26 @@ RANKS = {
     "observation": 2,
 }
 RANKS |= {"tasks": 3, "comms": 3, "model": 3}
-RANKS |= {"train": 4, "evaluate": 4, "paper": 5, "view": 5, "interop": 5, "testing": 5, "cli": 6, "__main__": 7}
+RANKS |= {
+    "train": 4,
+    "evaluate": 4,
+    "paper": 5,
+    "view": 5,
+    "interop": 5,
+    "swarm": 5,
+    "testing": 5,
+    "cli": 6,
+    "__main__": 7,
+}
 BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
+    "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
 BROUGHT = {"recipes", "view"}
-ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop")
+ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop", "swarm")
 HEAVY = ("torch", "numba", "scipy", "matplotlib", "pyarrow", "onnx", "onnxruntime")
 
 
@@ -162,6 +173,8 @@ HELPS = [
     ["demo"],
     ["replay"],
     ["export"],
+    ["swarm"],
+    ["robot"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
 ]
 

@@ -172,8 +172,14 @@ class Node:
         for peer, link in self._links.items():
             if peer not in neighbours:
                 link.forget()  # whoever comes back is told everything
-            if link.owes:
-                out.append((peer, self.form.datagram(link.header(self.name, ()), ())))
+        return self._counted(out) + self.confirmations()
+
+    def confirmations(self) -> list[tuple[int, bytes]]:
+        """Datagrams that tell others what has come from them, and nothing else. `due` gives them too."""
+        owed = [(peer, link) for peer, link in self._links.items() if link.owes]
+        return self._counted([(peer, self.form.datagram(link.header(self.name, ()), ())) for peer, link in owed])
+
+    def _counted(self, out: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         self.counters.datagrams_out += len(out)
         self.counters.bytes_out += sum(len(data) for _, data in out)
         return out

@@ -105,8 +105,9 @@ class VirtualNetwork:
         luck = random.Random(f"{self.seed} {sender} {receiver} {number}")
         # Every number is drawn, whatever is done with it: so one fault does not move the others.
         lost, twice, held, changed = (luck.random() for _ in range(4))
-        at = self.now + faults.delay + luck.randint(0, faults.jitter) + (faults.hold if held < faults.reordering else 0)
-        again = self.now + faults.delay + luck.randint(0, faults.jitter)
+        late, later = (int(luck.random() * (faults.jitter + 1)) for _ in range(2))
+        at = self.now + faults.delay + late + (faults.hold if held < faults.reordering else 0)
+        again = self.now + faults.delay + later
         if self._lost(sender, receiver, self.now, at) if self._lost is not None else lost < faults.loss:
             self.counts["lost"] += 1
             return

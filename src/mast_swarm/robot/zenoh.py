@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,8 +59,16 @@ class Zenoh:
             self._session = zenoh.open(config)
         except zenoh.ZError as error:
             raise MastError(f"robot {name} cannot open Zenoh: {str(error).splitlines()[0]}") from None
-        ring = zenoh.handlers.RingChannel(MOST)
-        self._subscriber = self._session.declare_subscriber(f"{self._root}/{name}/*", ring)
+        self._arrived: deque[tuple[int, bytes]] = deque(maxlen=MOST)
+        self._some = threading.Event()
+        self._subscriber = self._session.declare_subscriber(f"{self._root}/{name}/*", self._take)
+
+    def _take(self, sample: Any) -> None:
+        """Called by a thread of Zenoh's."""
+        sender = str(sample.key_expr).rsplit("/", 1)[1]
+        if sender.isascii() and sender.isdigit():
+            self._arrived.append((int(sender[:10]), sample.payload.to_bytes()))
+            self._some.set()
 
     def send(self, datagram: bytes, to: int) -> None:
         """As in `Transport`."""
@@ -70,24 +79,13 @@ class Zenoh:
 
     def poll(self, timeout: float = 0.0) -> list[tuple[int, bytes]]:
         """As in `Transport`."""
-        arrived: list[tuple[int, bytes]] = []
-        ends = time.monotonic() + timeout
-        while len(arrived) < MOST:
-            try:
-                sample = self._subscriber.try_recv()
-            except self._error:  # closed
-                break
-            if sample is not None:
-                sender = str(sample.key_expr).rsplit("/", 1)[1]
-                if sender.isascii() and sender.isdigit():
-                    arrived.append((int(sender[:10]), sample.payload.to_bytes()))
-            elif arrived or time.monotonic() >= ends:
-                break
-            else:
-                time.sleep(min(0.001, timeout))
-        return arrived
+        if timeout > 0:
+            self._some.wait(timeout)
+        self._some.clear()  # first: what comes from now on is found here or announced again
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def close(self) -> None:
         """As in `Transport`."""
         with contextlib.suppress(self._error):
             self._session.close()
+        self._arrived.clear()
