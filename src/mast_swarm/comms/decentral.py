@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mast_swarm import chance
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of, stamp_of
+from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
 from mast_swarm.comms.views import attend, chunks, kernels, look, nodes
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
@@ -94,7 +94,7 @@ class DecentralPolicy:
     def decide(self, observation: Observed) -> Tensor:
         """Commands [B, N, 2] from what robots hold."""
         assert self.state is not None  # they have listened
-        prediction = decide(self.policy, self.state, self.dt)
+        prediction = decide(self.policy, self.state)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
@@ -117,10 +117,8 @@ class DecentralPolicy:
 
 
 @torch.no_grad()
-def decide(policy: Policy, state: RelayState, dt: float = 1.0) -> Tensor:
-    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
-
-    dt: seconds of a control period, for policies that read the age of news."""
+def decide(policy: Policy, state: RelayState) -> Tensor:
+    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others."""
     (batch, robots), device = state.alive.shape, state.table.device
     radius, layers = policy.config.attention_radius, policy.config.layers
     local = _local(state, policy.dtype)
@@ -131,8 +129,6 @@ def decide(policy: Policy, state: RelayState, dt: float = 1.0) -> Tensor:
         return prediction.unflatten(0, (batch, robots))
     positions, local = state.positions.flatten(0, 2)[stored], local[stored]  # [U, 2] each
     x = policy.lift(state.messages.flatten(0, 2)[stored]).to(policy.dtype)  # [U, d]; under autocast too
-    if policy.age is not None:  # the same for all that hold a message
-        x = policy.aged(x, _ages(state)[stored] * dt)
     x = policy.encoding.embed(x, positions)
     rotation = policy.encoding.rotation(positions)  # phases are taken in fp64: no origin need be near
     blocks = cast(list[Block], list(policy.mast.blocks))
@@ -159,17 +155,6 @@ def decide(policy: Policy, state: RelayState, dt: float = 1.0) -> Tensor:
         found = policy.act(policy.mast.final(y, added))  # of the nodes of the last layer
         prediction[part.start + alone // entry.shape[1]] = found[work.number.flatten()[alone]]
     return prediction.unflatten(0, (batch, robots))
-
-
-def _ages(state: RelayState) -> Tensor:
-    """How old each message of the store is, [B K N] int64 control periods; of one that nobody holds anything."""
-    batch, slots, robots = state.messages.shape[:3]
-    newest = state.newest
-    b = torch.arange(batch, device=newest.device)[:, None, None]
-    place = (b * slots + slot_of(newest).clamp_max(slots - 1)) * robots + torch.arange(robots, device=newest.device)
-    ages = torch.zeros(batch * slots * robots + 1, dtype=torch.int64, device=newest.device)
-    ages[place.where(newest >= 0, batch * slots * robots)] = state.step - stamp_of(newest)
-    return ages[:-1]
 
 
 def _local(state: RelayState, dtype: torch.dtype) -> Tensor:

@@ -25,7 +25,6 @@ class ModelConfig:
     action_scale: float
     attention_radius: float | None = None
     exploration_time: float | None = None
-    age_features: int = 0
 
     @property
     def width(self) -> int:
@@ -128,8 +127,6 @@ class PolicyConfig(ModelConfig):
     """Numbers in one robot's observation; of an image its channels, height and width."""
     perception: str = "mlp"
     """The network that turns an observation into a message: mlp for numbers, cnn for images."""
-    age_features: int = 0
-    """Numbers that tell the age of a message: 1 - exp(-age / T) with T = 1, 2, 4, ... s; 0: the policy is not told."""
     action_scale: float = 1.0
     """What the network's output is multiplied by to give predictions in units of u_max."""
     exploration_time: float | None = None
@@ -158,10 +155,9 @@ class PolicyConfig(ModelConfig):
                 "exploration_time": "None for no exploration",
             },
         )
-        for name in ("age_features", "exploration_memory"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise MastError(f"{name} is {value!r}: expected a whole number, 0 for none")
+        memory = self.exploration_memory
+        if not isinstance(memory, int) or isinstance(memory, bool) or memory < 0:
+            raise MastError(f"exploration_memory is {memory!r}: expected a whole number of places, 0 for none")
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
 

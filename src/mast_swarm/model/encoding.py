@@ -122,24 +122,6 @@ class MLPEncoding(Encoding):
             return x + self.mlp((positions / self.scale).to(x.dtype))
 
 
-class Age(nn.Module):
-    """What is added to the embedding of a message that is `age` seconds old: a linear map of 1 - exp(-age / T) for
-    T = 1, 2, 4, ... seconds. Of a message of this moment that is nothing."""
-
-    times: Tensor
-
-    def __init__(self, config: PolicyConfig) -> None:
-        super().__init__()
-        self.register_buffer("times", 2.0 ** torch.arange(config.age_features), persistent=False)
-        self.map = nn.Linear(config.age_features, config.width, bias=False)
-        nn.init.zeros_(self.map.weight)  # a policy that has not learned from old news treats it like new
-
-    def forward(self, x: Tensor, age: Tensor) -> Tensor:
-        """x [..., d], age [...] seconds -> [..., d]."""
-        told = 1 - torch.exp(-age.to(self.times.dtype)[..., None] / self.times)
-        return x + self.map(told).to(x.dtype)
-
-
 _KINDS = {"rope": Rotary, "ape": Absolute, "mlp": MLPEncoding, "none": Encoding}
 
 

@@ -15,7 +15,7 @@ from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.explore import Trail, fill, heading, leashed, turned
 from mast_swarm.model.config import ModelConfig, PolicyConfig
-from mast_swarm.model.encoding import Age, make_encoding, near_origin
+from mast_swarm.model.encoding import make_encoding, near_origin
 from mast_swarm.model.learned import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -50,7 +50,6 @@ class Policy(Learned):
             self.perception = make_perception(config)
             self.lift = nn.Identity() if config.message_width == d else nn.Linear(config.message_width, d)
             self.encoding = make_encoding(config)
-            self.age = Age(config) if config.age_features else None
             self.goal = nn.Parameter(torch.randn(d) / d**0.5) if config.variant == "C" else None
             self.mast = MAST(config)
             self.head = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, config.outputs))
@@ -72,7 +71,6 @@ class Policy(Learned):
         component: Tensor | None = None,
         goals: Tensor | None = None,
         *,
-        age: Tensor | None = None,
         path: str = "auto",
     ) -> Tensor:
         """Predictions [B, N, 2 or 3] from messages [B, N, d_msg] at positions [B, N, 2] metres.
@@ -80,12 +78,11 @@ class Policy(Learned):
         A prediction is the command in units of u_max, and with exploration the expert's expected speed.
         component: labels [B, N] int64 of the connected components, or a matrix [B, N, N] bool ([b, i, j]:
         what j says can reach i), or None when all are connected; read by variant M alone. goals [B, G, 2]
-        metres, read by variant C alone. age [B, N] seconds since each message was made, None: all are of this moment;
-        read by policies with age features alone. path: how attention is computed, auto or one of `windowed.PATHS`.
+        metres, read by variant C alone. path: how attention is computed, auto or one of `windowed.PATHS`.
         """
         self.check(message, positions, component, goals)
         robots = positions.shape[1]
-        x = self.aged(self.lift(message.to(self.dtype)).to(self.dtype), age)  # [B, N, d]
+        x = self.lift(message.to(self.dtype)).to(self.dtype)  # [B, N, d]
         if self.goal is not None and goals is not None:  # T = N + G tokens, robots first
             token = self.goal.expand(goals.shape[0], goals.shape[1], -1)
             x = torch.cat((x, token), dim=1)
@@ -96,10 +93,6 @@ class Policy(Learned):
         del turned, message  # let go of, as in `Pattern.run`
         y = self.mast(x, pattern)  # [B, T, d]
         return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
-
-    def aged(self, x: Tensor, age: Tensor | None) -> Tensor:
-        """Embeddings x [..., d] of messages that are told their age [...] seconds, where the policy reads it."""
-        return x if self.age is None or age is None else self.age(x, age)
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""
@@ -112,11 +105,10 @@ class Policy(Learned):
         component: Tensor | None = None,
         goals: Tensor | None = None,
         *,
-        age: Tensor | None = None,
         path: str = "auto",
     ) -> Tensor:
         """Predictions [B, N, 2 or 3] from features [B, N, ...]; the rest as in `decide`."""
-        return self.decide(self.perceive(features), positions, component, goals, age=age, path=path)
+        return self.decide(self.perceive(features), positions, component, goals, path=path)
 
     def trail(self, dt: float) -> Trail | None:
         """As in `Learned`: where the policy explores and remembers."""

@@ -14,19 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mast_swarm import chance
 from mast_swarm.model.learned import Learned
 from mast_swarm.observation import Observed
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
-from mast_swarm.train.hearsay import LONGEST, Hearsay
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.teacher import Teacher
 from mast_swarm.train.team import Team, example, start_seeds, world_of
-
-
-_SAID = ("features", "positions", "target", "weight")  # fields of a sample that belong to the robot and the moment
-_OWN_WEIGHT, _OTHERS_WEIGHT, _FADES = 20.0, 0.5, 8.0  # in what one robot knows; control periods that halve the latter
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -38,10 +32,8 @@ def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch
         name: (tuple(value.shape[1:]), number if value.dtype == torch.int64 else value.dtype)
         for name, value in packed.items()
     }
-    if config.weighted or config.views:
+    if config.weighted:
         found["weight"] = ((config.world.agents,), torch.float32)
-    if config.views:
-        found["age"] = ((config.world.agents,), torch.int16)  # control periods
     return found | {"target": ((config.world.agents, config.policy.outputs), torch.float32)}
 
 
@@ -72,11 +64,6 @@ class Collector:
         self.told: dict[str, Tensor] = {}  # what the expert knows, on the CPU
         self.host_target = torch.zeros(tuple(self.target.shape), pin_memory=on_gpu)
         self.sent = torch.cuda.Event() if on_gpu else None
-        self.hearsay: Hearsay | None = None
-        if config.views:
-            said = {name: kind for name, kind in sample_layout(config).items() if name in _SAID}
-            self.hearsay = Hearsay(said, count, device)
-            self.links = torch.zeros_like(self.hearsay.links)  # of this instant
         self._looks: dict[bool, Callable[[], None]] = {}
         self._moves: dict[bool, Callable[[], None]] = {}
 
@@ -85,10 +72,7 @@ class Collector:
         carried, by_expert, seeds = self._plan(epoch)
         drawn = self._starts(epoch)
         if drawn is not None:
-            anew = torch.from_numpy(~carried).nonzero()[:, 0]
-            self.team.put(self.team.world.begin(*drawn), anew)
-            if self.hearsay is not None:
-                self.hearsay.forget(anew)
+            self.team.put(self.team.world.begin(*drawn), torch.from_numpy(~carried).nonzero()[:, 0])
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
         self.teacher.start(seeds.tolist())
@@ -160,12 +144,8 @@ class Collector:
             return work
         state = type(self.team.state)(**{name: value.clone() for name, value in vars(self.team.state).items()})
         pushed = self.replay.pushed.clone()
-        heard = {} if self.hearsay is None else {k: v.clone() for k, v in self.hearsay.tensors().items()}
         run = captured(work, self.device)
         self.team.put(state)
-        if self.hearsay is not None:
-            for name, value in self.hearsay.tensors().items():
-                value.copy_(heard[name])
         self.replay.pushed.copy_(pushed)
         return run
 
@@ -173,8 +153,6 @@ class Collector:
         observation = self.team.sense()
         if self.policy_drives:
             self.team.decide()
-        if self.hearsay is not None:
-            self.links.copy_(observation.graph.adjacency())
         self._tell(observation)
 
     def _tell(self, observation: Observed | None = None) -> None:
@@ -188,33 +166,8 @@ class Collector:
         made = {"features": self.team.world.pack(self.team.given["features"]), "target": self.target}
         if self.config.weighted:
             made["weight"] = self.team.world.weights(self.team.state)
-        sample = self.team.given | made
-        self.replay.push(sample if self.hearsay is None else self._heard(self.hearsay, sample))
+        self.replay.push(self.team.given | made)
         self._advance()
-
-    def _heard(self, hearsay: Hearsay, sample: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The samples, some of them replaced by what one robot of theirs knows.
-
-        There the others' targets are what the expert told them when they said their news. The robot itself counts more
-        than they do, since its row is the one that acts; nobody else's row is as execution will show it."""
-        sample["weight"] = sample.get("weight", torch.ones_like(sample["target"][..., 0]))
-        hearsay.next({name: sample[name] for name in hearsay.past}, self.links)
-        batch, robots = sample["weight"].shape
-        key = chance.combine(self.team.seeds, self.team.state.step)
-        chosen = chance.uniform(chance.mix(key)) < self.config.views  # [B]
-        robot = (chance.uniform(key) * robots).long()
-        known, age = hearsay.view(robot)
-        held, itself = age < LONGEST, torch.arange(robots, device=age.device) == robot[:, None]
-        weight = torch.where(itself, _OWN_WEIGHT, _OTHERS_WEIGHT * 0.5 ** (age / _FADES)) * held
-        known["weight"] = known["weight"] * weight
-        known["age"], sample["age"] = age * held, torch.zeros_like(age)
-        if "component" in sample:  # all that is known is one component; what is not is nobody's
-            every = torch.arange(robots, device=age.device).expand(batch, -1)
-            known["component"] = torch.where(held, robot[:, None], every)
-        for name, value in known.items():
-            ours = sample[name]
-            sample[name] = torch.where(chosen.view(-1, *[1] * (ours.ndim - 1)), value.to(ours.dtype), ours)
-        return sample
 
     def _advance(self) -> None:
         self.team.move(torch.where(self.by_expert, self.team.commanded(self.target), self.team.command))
@@ -222,10 +175,7 @@ class Collector:
     def tensors(self) -> dict[str, Tensor]:
         """The worlds as they stand, by name, if any is carried over to the next epoch. Between epochs that is all: the
         expert starts afresh with each."""
-        if not self.config.carry:
-            return {}
-        heard = {} if self.hearsay is None else self.hearsay.tensors()
-        return dict(vars(self.team.state)) | {f"hearsay.{name}": value for name, value in heard.items()}
+        return dict(vars(self.team.state)) if self.config.carry else {}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Take up the worlds of `tensors()`."""

@@ -47,9 +47,6 @@ class TrainConfig:
     """Epochs of rollouts alone, which come first; all others then learn alone. 0: every epoch does both."""
     keep_every: int = 1
     """Control periods from one sample that is kept to the next."""
-    views: float = 0.0
-    """Share of samples that are what one robot alone knows over a relay of one hop per control period: news of all ages,
-    and of robots that have left. The rest is what central execution shows."""
     scenarios: tuple[str, ...] = ()
     """Scenarios that the start states of training go round, one per environment; empty: the world's own."""
     carry: float = 0.0
@@ -108,9 +105,7 @@ class TrainConfig:
         for name in ("weighted", "mirrored"):
             if getattr(self, name) and name not in self.world.trains:
                 raise MastError(f"--{name}: {self.world.task} has no means for it; leave it out")
-        if self.views and (self.keep_every != 1 or not getattr(self.policy, "component_mask", False)):
-            raise MastError("--views needs a policy of kind mast and variant M, and --keep-every 1")
-        for name in ("views", "carry", "expert_share"):
+        for name in ("carry", "expert_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"--{name.replace('_', '-')} is {getattr(self, name)}: give a share from 0 to 1")
         if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):

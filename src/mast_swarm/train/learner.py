@@ -78,8 +78,6 @@ class Learner:
         """`imitation_loss` in units of the policy's action scale, of samples as the replay keeps them."""
         given = {name: value for name, value in batch.items() if name not in ("target", "weight")}
         given["features"] = self.world.unpack(given["features"], given["positions"])
-        if "age" in given:  # kept in control periods
-            given["age"] = given["age"] * self.config.world.dt
         half = self.config.precision == "bf16" and self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
             self.network.train()  # batch norm learns here and nowhere else

@@ -19,7 +19,6 @@ TASK = Task(
         "dhba-K-relay": f"{_HERE}.controllers:DhbaRelay",
         "dhba-K-relay-explore": f"{_HERE}.controllers:DhbaRelayExplore",
         "explorer": f"{_HERE}.controllers:Explorer",
-        "guided": f"{_HERE}.controllers:Guided",
     },
     expert="lsap",
     experts={"clairvoyant": "lsap", "informed": "explorer"},

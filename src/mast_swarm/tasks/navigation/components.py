@@ -37,22 +37,6 @@ def _solve_component(positions, goals, members, seen, own):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def solve_rest(positions, goals, own):
-    """Gives robots without a goal (own [B, N] is -1) those that nobody has, by least total squared distance over all of
-    them, wherever they are."""
-    batch, n = own.shape
-    m = goals.shape[1]
-    for b in prange(batch):
-        taken = np.zeros(m, np.bool_)
-        for i in range(n):
-            if own[b, i] >= 0:
-                taken[own[b, i]] = True
-        members, free = np.flatnonzero(own[b] < 0), np.flatnonzero(~taken)
-        if len(members) and len(free):
-            _solve_component(positions[b], goals[b], members, free, own[b])
-
-
-@njit(cache=True, nogil=True, parallel=True)
 def solve_components(positions, goals, label, goals_seen, own):
     """Fills own [B, N] with the goal of each robot, -1 for none.
 

@@ -16,7 +16,7 @@ from mast_swarm.explore import Trail, fill, heading, leashed, turned
 from mast_swarm.observation import Heard
 from mast_swarm.space import components
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
-from mast_swarm.tasks.navigation.components import solve_components, solve_rest
+from mast_swarm.tasks.navigation.components import solve_components
 from mast_swarm.tasks.navigation.relayed import solve_heard
 from mast_swarm.tasks.navigation.visible import Knowledge, solve_views
 from mast_swarm.tasks.navigation.world import NavigationObservation, NavigationState
@@ -242,35 +242,10 @@ class Explorer(_ToGoal):
         """Command and speed of every robot, [B, N, 3] in units of u_max; one that shall explore has speed alone.
 
         component [B, N]: the lowest robot of each robot's component."""
-        return self._plan(torch.from_numpy(self._assigned(state, observation, component)), state)
-
-    def _assigned(self, state: NavigationState, observation: NavigationObservation, component: Tensor) -> np.ndarray:
-        """The goal that each robot's component gives it, [B, N]; -1: none is left for it."""
         positions, goals, labels, goals_seen = (
             np.ascontiguousarray(array.numpy(force=True))
             for array in (state.positions, state.goals, component, observation.goals_seen)
         )
         own = np.empty(labels.shape, np.int64)
         solve_components(positions, goals, labels, goals_seen, own)
-        return own
-
-
-class Guided(Explorer):
-    """As `Explorer`, but a robot without a goal is told of one that nobody has, if that is nearer than `reach` metres.
-    What can be learned from it is where near goals tend to be that no robot of the component senses."""
-
-    def __init__(self, *, dt: float, max_speed: float, reach: float = 250.0) -> None:
-        super().__init__(dt=dt, max_speed=max_speed)
-        self.near = reach
-
-    def plan(self, state: NavigationState, observation: NavigationObservation, component: Tensor) -> Tensor:
-        """As there. A robot that is told of a goal goes there and has full speed."""
-        own = self._assigned(state, observation, component)
-        positions, goals = (np.ascontiguousarray(part.numpy(force=True)) for part in (state.positions, state.goals))
-        told = own.copy()
-        solve_rest(positions, goals, told)
-        way = np.take_along_axis(goals, np.maximum(told, 0)[..., None], 1) - positions
-        told = np.where((own >= 0) | (np.hypot(way[..., 0], way[..., 1]) < self.near), told, -1)
-        plan = self._plan(torch.from_numpy(told), state)
-        plan[..., 2] = plan[..., 2].where(torch.from_numpy(own >= 0).to(plan.device), 1.0)
-        return plan
+        return self._plan(torch.from_numpy(own), state)
