@@ -40,6 +40,8 @@ class EvaluateConfig:
     """Metres: robots neither keep nor pass on news from farther away (with --delay). Unset: from anywhere."""
     max_age: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Seconds: robots forget older news and do not pass it on (with --delay). Unset: news of any age counts."""
+    safe: bool = False
+    """Every robot runs the safety layer after its policy: none hits another that did not touch it at the start."""
     seed: int = 0
     """Chooses the start states (training never sees any of them), losses and failures."""
     record: int = 0
