@@ -110,7 +110,7 @@ def _write_one(writer: Any, schemas: Mapping[str, int], name: str, recording: Re
 def _listed(values: np.ndarray) -> Any:
     """As JSON holds it; what is no number becomes null, since JSON has none."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return np.where(np.isfinite(values), values, None).tolist()
+        return np.where(np.isfinite(values), values.astype(object), np.array(None)).tolist()
     return values.tolist()
 
 
