@@ -138,6 +138,18 @@ def decentral_benchmark() -> str:
     return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
 
 
+def ppo() -> str:
+    """What PPO reaches: the mean over seeds, the least and the greatest; and the controllers."""
+    result = load("docs/results/ppo/ppo.json")
+    seeds = result["settings"]["seeds"]
+    rows = []
+    for name, at in (("MAST, not trained", 0), ("MAST, by PPO", -1)):
+        ends = [run["tested"][at] for run in result["runs"]]
+        rows.append([f"{name}, {seeds} seeds", f"{sum(ends) / seeds:.1f} ({min(ends):.1f} to {max(ends):.1f})"])
+    rows += [[f"`{name}`", f"{value:.1f}"] for name, value in result["controllers"].items()]
+    return table(["policy", f"{result['metric']} after {result['settings']['steps']} s"], rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
     "mast-m": lambda: success("docs/results/navigation/m-delay-1.json", (50, 100, 200, 400, 800)),
@@ -150,6 +162,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "one-recipe-alone": lambda: success("docs/results/navigation/paper-recipe-alone.json", (50, 100, 200, 800)),
     "one-recipe-alone-paired": lambda: paired("docs/results/navigation/paper-recipe-alone.json", 800),
     "delays": delays,
+    "ppo": ppo,
     "scenarios": scenario_results,
     "benchmark-train": train_benchmark,
     "benchmark-world": world_benchmark,
