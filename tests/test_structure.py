@@ -34,7 +34,17 @@ RANKS = {
     "observation": 2,
 }
 RANKS |= {"tasks": 3, "comms": 3, "model": 3}
-RANKS |= {"train": 4, "evaluate": 4, "paper": 5, "view": 5, "interop": 5, "testing": 5, "cli": 6, "__main__": 7}
+RANKS |= {
+    "train": 4,
+    "evaluate": 4,
+    "paper": 5,
+    "view": 5,
+    "interop": 5,
+    "testing": 5,
+    "doctor": 5,
+    "cli": 6,
+    "__main__": 7,
+}
 BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
@@ -162,6 +172,7 @@ HELPS = [
     ["demo"],
     ["replay"],
     ["export"],
+    ["doctor"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
 ]
 
