@@ -47,6 +47,16 @@ def rollout(
     scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
     precision: of a learned policy's products, fp32 or bf16. progress: is told of each instant done.
     """
+    if not isinstance(world, World):
+        raise MastError(
+            f"the world is of type {type(world).__name__}: rollout takes a world, then the policy, as rollout(world, "
+            "policy, seeds, steps)"
+        )
+    if isinstance(steps, bool) or not isinstance(steps, int) or not isinstance(seeds, Sequence | np.ndarray):
+        raise MastError(
+            f"seeds of type {type(seeds).__name__} and steps of type {type(steps).__name__}: give seeds as a sequence, "
+            "one for each start state, such as range(8), and then steps as a whole number"
+        )
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
@@ -60,7 +70,7 @@ def rollout(
             loop.sense()
             measured.append(dict(world.metrics(loop.state)))
             if record:
-                frames.append(_frame(world, loop.state, loop.observation, record))
+                frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
             if step < steps:
                 loop.move(loop.decide())
             progress(1)
@@ -82,6 +92,15 @@ def _frame(world: World[Any, Any], state: State, observation: Observed, record: 
     return {name: values[:record].cpu().numpy() for name, values in kept.items()}
 
 
+def _alive(loop: Loop, record: int) -> dict[str, np.ndarray]:
+    """Who has not failed by now, [R, N] bool, where robots may fail."""
+    if not getattr(loop.actor, "failure", 0.0):
+        return {}
+    alive = getattr(loop.actor, "alive", None)  # before the first decision there is none
+    shape = loop.state.positions.shape[:2]
+    return {"alive": np.ones((record, shape[1]), bool) if alive is None else alive[:record].cpu().numpy()}
+
+
 def _recordings(
     world: World[Any, Any],
     actor: Actor,
@@ -99,6 +118,8 @@ def _recordings(
             task=world.task,
             **row,
             delay=None if actor.channel is None else actor.channel.delay,
+            loss=0.0 if actor.channel is None else actor.channel.loss,
+            failure=getattr(actor, "failure", 0.0),
             dt=world.config.dt,
             width=world.config.side,
             attention_radius=actor.attention_radius,
