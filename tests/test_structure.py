@@ -29,6 +29,7 @@ RANKS = {
     "chance": 0,
     "kernels": 0,
     "files": 1,
+    "pool": 1,
     "space": 1,
     "explore": 1,
     "observation": 2,
@@ -40,8 +41,9 @@ RANKS |= {
     "paper": 5,
     "view": 5,
     "interop": 5,
-    "testing": 5,
     "doctor": 5,
+    "swarm": 5,
+    "testing": 5,
     "cli": 6,
     "__main__": 7,
 }
@@ -49,10 +51,11 @@ BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
+    "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
 BROUGHT = {"recipes", "view"}
-ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop")
+ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop", "swarm")
 HEAVY = ("torch", "numba", "scipy", "matplotlib", "pyarrow", "onnx", "onnxruntime")
 
 
@@ -173,6 +176,8 @@ HELPS = [
     ["replay"],
     ["export"],
     ["doctor"],
+    ["swarm"],
+    ["robot"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
 ]
 

@@ -16,6 +16,10 @@ TOPICS: dict[str, dict[str, tuple[str, str]]] = {
             "evaluate:evaluate_verb",
             "roll policies out on the same start states; tables, summary, curves",
         ),
+        "reproduce": (
+            "paper:reproduce_verb",
+            "run the paper's experiments again: tables, figures, a row for every claim",
+        ),
         "verify": ("evaluate:verify_verb", "check the numbers on the cards of the shipped policies"),
         "bench": (
             "bench:bench_verb",
@@ -24,11 +28,14 @@ TOPICS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "make": {
         "train": ("train:train_verb", "learn a policy by imitation, on a GPU or a laptop; resumable"),
+        "tune": ("paper:tune_verb", "search for hyper-parameters, on one machine or many; resumable"),
         "check": ("tasks:check_verb", "check a task of your own, and say what to mend"),
     },
     "run on robots": {
         "export": ("robots:export_verb", "write what one robot computes as ONNX, for robots without torch"),
         "team": ("robots:team_verb", "keys of a team of robots: new, add, revoke, show"),
+        "robot": ("swarm:robot_verb", "run one robot of a team, with a body of yours; needs no torch"),
+        "swarm": ("swarm:swarm_verb", "each robot a process of its own, on a real network, in a simulated world"),
     },
 }
 

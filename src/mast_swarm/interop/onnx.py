@@ -51,7 +51,7 @@ def export(
     onnx = _packages()
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
-    folder, source = Path(folder), _policy_folder(policy)
+    folder, source = Path(folder), policy_folder(policy)
     _check_unused(folder)
     described = _world_config(config_of(source), source, task)  # first: a task may bring a perception of its own
     learned = load_learned(source).eval().requires_grad_(False)
@@ -86,7 +86,7 @@ def _packages() -> Any:
     return onnx
 
 
-def _policy_folder(policy: str | Path) -> Path:
+def policy_folder(policy: str | Path) -> Path:
     """The folder of a policy, or an error that names the nearest shipped ones."""
     folder, shipped = Path(policy), tasks.policies()
     if not folder.is_dir() and str(policy) not in shipped:

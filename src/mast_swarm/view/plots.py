@@ -55,7 +55,7 @@ def metric_curves(
         figure.legend(loc="outside lower center", ncols=min(columns, len(lines)), title=meaning, title_fontsize=8.5)
         if title:
             axes.set_title(title, loc="left")
-        return _save(figure, path)
+        return save_figure(figure, path)
 
 
 def _scale(lines: Iterable[list[np.ndarray]], limits: tuple[float, float]) -> tuple[float, float]:
@@ -119,7 +119,7 @@ def frames(recordings: Recording | Sequence[Recording], path: Path, times: Seque
         figure.legend(
             handles, labels, loc="outside lower center", ncols=3 if columns == 1 else len(labels), handletextpad=0.4
         )
-        return _save(figure, path)
+        return save_figure(figure, path)
 
 
 def _scale_bar(axes: Axes, width: float, left: float) -> None:
@@ -132,7 +132,8 @@ def _scale_bar(axes: Axes, width: float, left: float) -> None:
     axes.text(left + 1.1 * length, -0.035, text, transform=place, fontsize=8.5, color=INK, va="center")
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format that the path's ending names; the path again."""
     kinds = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in kinds:

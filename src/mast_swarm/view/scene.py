@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LETTERS = 38  # that fit above one picture
+_OLDEST = 600.0  # seconds: news that is older is shown as if it were so old
+
 Box = tuple[float, float, float, float]  # m: x, y of the lower left corner, x, y of the upper right one
 
 
@@ -70,6 +72,7 @@ class TaskView(ABC):
         """The part of `embedded` that all tasks share; `facts` are the task's own."""
         frames, robots = recording.positions.shape[:2]
         how = channel_words(recording.delay, recording.loss, recording.failure)
+        processes = _embedded_processes(recording)
         return {
             "task": self.task.name,
             "policy": recording.policy,
@@ -90,7 +93,9 @@ class TaskView(ABC):
             "arrays": {
                 "positions": packed(ruler.measured(recording.positions), delta=True),
                 **{m.name: packed(recording.metrics[m.name].astype(np.float32)) for m in self.metrics},
+                **processes.pop("arrays", {}),
             },
+            **processes,
         }
 
     def title(self, axes: Axes, recording: Recording, index: int) -> None:
@@ -127,6 +132,25 @@ def channel_words(delay: float | None, loss: float, failure: float) -> list[str]
     found = ["no delay" if delay is None else f"delay {delay:g} s per hop"]
     found += [f"loss {loss:.3g} per link and hop"] * bool(loss)
     return found + [f"failure {failure:.3g} per robot and step"] * bool(failure)
+
+
+def _embedded_processes(recording: Recording) -> dict[str, Any]:
+    """What page/swarm.js shows, where the robots were processes of their own: the recording then says what became of
+    each (`status`), how old its news was (`age`, seconds, -1: of nobody) and who got news from whom (`used`)."""
+    if "status" not in recording.frames:
+        return {}
+    age = recording.frames["age"]
+    stored = np.where(age < 0, 0, 1 + np.rint(100 * np.minimum(age, _OLDEST))).astype(np.uint16)
+    fresh = float(np.median(age[age >= 0])) if (age >= 0).any() else 0.0  # what is usual in this team
+    return {
+        "fresh": fresh,
+        "stale": max(float(age.max()), 2 * fresh, recording.dt),
+        "arrays": {
+            "status": packed(recording.frames["status"], delta=True),
+            "age": packed(stored, delta=True),
+            "used": packed(recording.frames["used"], delta=True),
+        },
+    }
 
 
 def check(recording: Recording) -> None:
