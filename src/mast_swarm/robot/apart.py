@@ -53,7 +53,10 @@ def _nearest_on(line: int, wanted: np.ndarray, normals: np.ndarray, limits: np.n
     one that they do not allow where they leave nothing."""
     normal, limit = normals[line], limits[line]
     along = np.array((-normal[1], normal[0]))
-    sine, bound = normals @ along, limits - limit * (normals @ normal)  # t metres along is allowed where t sine <= bound
+    sine, bound = (
+        normals @ along,
+        limits - limit * (normals @ normal),
+    )  # t metres along is allowed where t sine <= bound
     lowest = max((bound[sine < -1e-6] / sine[sine < -1e-6]).tolist(), default=-np.inf)
     highest = min((bound[sine > 1e-6] / sine[sine > 1e-6]).tolist(), default=np.inf)
     return limit * normal + min(max(float(along @ wanted), lowest), highest) * along
