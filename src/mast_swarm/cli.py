@@ -275,6 +275,16 @@ def replay(args: list[str]) -> None:
     print(f"replay: {replay_folder(config.folder, config.episode, config.policy, config.out)}")
 
 
+@verb("play", "open the playground: drag, kill and cut off robots while they decide in your browser")
+def play_verb(args: list[str]) -> None:
+    from mast_swarm.play.config import PlayConfig
+
+    config = _parse(PlayConfig, args, "mast play")
+    from mast_swarm.play.run import play
+
+    play(config)
+
+
 @dataclass(frozen=True)
 class VerifyConfig:
     """Run the evaluations that the cards of shipped policies state, and fail if a number does not hold."""
