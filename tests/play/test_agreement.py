@@ -14,6 +14,8 @@ from mast_swarm.comms import Channel
 from mast_swarm.evaluate.actors import Decentral, make_actor
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.policy import Policy, load_learned
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.world import Coverage
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation
 
@@ -144,3 +146,42 @@ def test_the_assignment_is_scipys(page: Any, rows: int, columns: int) -> None:
     assert (chosen >= 0).sum() == min(rows, columns) == len(set(chosen[chosen >= 0]))
     best = cost[linear_sum_assignment(cost)].sum()
     assert cost[chosen >= 0, chosen[chosen >= 0]].sum() == pytest.approx(best, rel=1e-9)
+
+
+COVERED = CoverageConfig(agents=6, side=320.0, features=5, dt=1.0, seen_map=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "channel", "steps"),
+    [
+        ("coverage/mast-m", Channel(), 6),
+        ("coverage/mast-m", Channel(delay=1.0), 4),
+        ("d-cvt", None, 8),
+        ("c-cvt", None, 8),
+        ("clairvoyant", None, 8),
+    ],
+    ids=lambda value: str(value.delay) if isinstance(value, Channel) else str(value),
+)
+def test_coverage_is_the_same(page: Any, policy: str, channel: Channel | None, steps: int) -> None:
+    world = Coverage(COVERED)
+    loop = Loop(world, make_actor(policy.removeprefix("coverage/"), world, channel))
+    loop.start([SEED])
+    state: Any = loop.state
+    asked = {
+        "task": "coverage",
+        "drives": policy,
+        "seed": SEED,
+        "positions": state.positions[0].flatten().tolist(),
+        "density": state.density[0].flatten().tolist(),
+        "side": 320,
+        "dt": 1.0,
+        "channel": {"delay": 0 if channel is None else channel.delay},
+    }
+    reset(page, asked)
+    with torch.inference_mode():
+        for _ in range(steps):
+            loop.step()
+    after = page.ask("mastPlay.simulation.ask('step', { steps: arguments[0] })", steps)
+    state = loop.state
+    assert np.abs(array(after["positions"], 6, 2) - state.positions[0].numpy()).max() < 1e-2
+    assert after["metric"] == pytest.approx(float(state.cost[0]), rel=1e-3)

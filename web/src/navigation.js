@@ -5,6 +5,7 @@ import { assign } from "./assign.js";
 import { stream } from "./chance.js";
 
 const OBSERVED = 3, SCALE = 100, SUCCESS = 5, SEPARATION = 5;
+const HOPS = 8; // of DHBA
 
 /** The `count` nearest of the points to (x, y), nearest first, -1 where there are fewer; ties by lowest number. */
 function nearest(x, y, points, count, except, out, at) {
@@ -111,6 +112,15 @@ export class Navigation {
     return { goals: this.goals.slice(), state, seen: sense.seen };
   }
 
+  /** Commands of a controller that is not learned. */
+  controlled(driver, sense, alive) { return driver === "lsap" ? lsap(this) : dhba(this, sense, HOPS, alive); }
+
+  /** Whom a robot knows of under a controller, [n]. */
+  knows(driver, i, sense, alive) {
+    if (driver === "lsap") return new Uint8Array(this.n).fill(1);
+    return alive[i] ? knowledge(this, sense, HOPS, alive)[i].slice(0, this.n) : new Uint8Array(this.n);
+  }
+
   addRobot(x, y) {
     this.positions = Float32Array.from([...this.positions, x, y]);
     this.velocity = Float32Array.from([...this.velocity, 0, 0]);
@@ -137,10 +147,10 @@ function towards(world, goal) {
 }
 
 /** Least total squared distance over all robots and goals. */
-export const lsap = (world) => towards(world, assign(world.positions, world.goals));
+const lsap = (world) => towards(world, assign(world.positions, world.goals));
 
 /** What each robot knows within k hops: sets of robots and of goals, shared by robots that know the same. */
-export function knowledge(world, sense, k, alive) {
+function knowledge(world, sense, k, alive) {
   const { n } = world, heard = Array.from({ length: n }, () => []);
   for (let e = 0; e < sense.links.length; e += 2) {
     if (alive[sense.links[e]] && alive[sense.links[e + 1]]) heard[sense.links[e + 1]].push(sense.links[e]);
@@ -168,7 +178,7 @@ export function knowledge(world, sense, k, alive) {
 }
 
 /** Each robot solves the assignment on all that robots within k hops observe, and goes to its own goal. */
-export function dhba(world, sense, k, alive) {
+function dhba(world, sense, k, alive) {
   const { n } = world, own = new Int32Array(n).fill(-1), solved = new Map();
   knowledge(world, sense, k, alive).forEach((known, i) => {
     const name = String.fromCharCode(...known);

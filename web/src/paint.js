@@ -55,7 +55,6 @@ export function aged(age, dt, colours) {
 export class Painter {
   constructor(canvas) {
     this.canvas = canvas;
-    this.maps = new Map();
   }
 
   /** snap: the snapshot that is shown; now: positions between two snapshots; ui: {focus, layer, head, tool, pointer, brush, cutFrom}. */
@@ -107,7 +106,15 @@ export class Painter {
 
   /** What matters where: in colour where the team (or the robot that is pointed at) has seen it, grey elsewhere. */
   density(c, view, snap, colours) {
-    const { density, seen, pixels, most } = snap.scene, picture = new ImageData(pixels, pixels);
+    if (this.painted !== snap.scene || this.tinted !== colours) this.sheet = this.map(snap.scene, colours);
+    [this.painted, this.tinted] = [snap.scene, colours];
+    const [left, low, right, high] = snap.bounds;
+    c.imageSmoothingEnabled = true;
+    c.drawImage(this.sheet, view.x(left), view.y(high), (right - left) * view.scale, (high - low) * view.scale);
+  }
+
+  map({ density, seen, pixels, most }, colours) {
+    const picture = new ImageData(pixels, pixels);
     const stops = [colours.densityLow, colours.densityMid, colours.densityHigh, colours.hiddenLow, colours.hiddenHigh].map((colour) => colour.match(/[\d.]+/g).map(Number));
     const blend = (a, b, share, k) => a[k] + share * (b[k] - a[k]);
     for (let y = 0; y < pixels; y++) {
@@ -119,12 +126,10 @@ export class Painter {
         picture.data[to + 3] = 255;
       }
     }
-    this.sheet ??= document.createElement("canvas");
-    this.sheet.width = this.sheet.height = pixels;
-    this.sheet.getContext("2d").putImageData(picture, 0, 0);
-    const [left, low, right, high] = snap.bounds;
-    c.imageSmoothingEnabled = true;
-    c.drawImage(this.sheet, view.x(left), view.y(high), (right - left) * view.scale, (high - low) * view.scale);
+    const sheet = document.createElement("canvas");
+    sheet.width = sheet.height = pixels;
+    sheet.getContext("2d").putImageData(picture, 0, 0);
+    return sheet;
   }
 
   links(c, view, snap, now, size, focus, colours) {

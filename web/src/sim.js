@@ -1,9 +1,6 @@
 // One simulation: a world, who drives it, and what the user does to it between two control periods.
 
-import { dhba, knowledge, lsap } from "./navigation.js";
 import { Relay } from "./relay.js";
-
-export const HOPS = 8; // of DHBA
 
 export class Sim {
   /** world: of navigation.js or coverage.js; driver: a Policy, or the name of a controller. */
@@ -75,9 +72,7 @@ export class Sim {
   async command() {
     const { world, sense, driver, alive } = this;
     if (this.relay) return driver.decide(this.relay, sense.landmark, this.seed, world.time * world.dt);
-    if (driver === "lsap") return lsap(world);
-    if (driver === "dhba") return dhba(world, sense, HOPS, alive);
-    return world.controlled(driver, sense);
+    return world.controlled(driver, sense, alive);
   }
 
   // What the user does.
@@ -138,7 +133,7 @@ export class Sim {
       }
       return rows;
     }
-    const known = this.driver === "dhba" && alive[i] ? knowledge(world, sense, HOPS, alive)[i] : new Uint8Array(world.n).fill(this.driver === "lsap" || this.driver === "clairvoyant" ? 1 : 0);
+    const known = world.knows(this.driver, i, sense, alive);
     const rows = [];
     for (let j = 0; j < world.n; j++) {
       if (known[j] || j === i) rows.push({ robot: j, id: ids[j], age: 0, hops: hops[j], x: world.positions[2 * j], y: world.positions[2 * j + 1], level: null, weights: null });
@@ -175,7 +170,7 @@ export class Sim {
       alive: this.alive.slice(),
       links: Int32Array.from(this.sense.links),
       cuts: Int32Array.from(this.cutPairs()),
-      scene: world.scene(this.sense),
+      scene: world.scene(this.sense, focus < world.n ? focus : -1),
       metric: this.curve.at(-1),
       radius: this.learned ? this.driver.radius : null,
       focus: focus >= 0 && focus < world.n ? { robot: focus, knows: await this.inspect(focus) } : null,
