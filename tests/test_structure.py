@@ -33,11 +33,22 @@ RANKS = {
     "observation": 2,
 }
 RANKS |= {"tasks": 3, "comms": 3, "model": 3}
-RANKS |= {"train": 4, "evaluate": 4, "paper": 5, "view": 5, "interop": 5, "testing": 5, "cli": 6, "__main__": 7}
+RANKS |= {
+    "train": 4,
+    "evaluate": 4,
+    "paper": 5,
+    "view": 5,
+    "interop": 5,
+    "play": 5,
+    "testing": 5,
+    "cli": 6,
+    "__main__": 7,
+}
 BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
+    "play": {"interop"},  # policies as files for a browser
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
 BROUGHT = {"recipes", "view"}
@@ -159,6 +170,7 @@ HELPS = [
     ["demo"],
     ["replay"],
     ["export"],
+    ["play"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
 ]
 

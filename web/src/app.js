@@ -49,6 +49,8 @@ class Play {
     this.pinned = -1; // the robot that is kept, -1: none
     this.hovered = -1;
     this.runs = [];
+    this.latest = new Map(); // changes that wait, and those that are being made, by action
+    this.going = new Map();
     this.frames = 0;
     this.colours = palette();
   }
@@ -65,7 +67,7 @@ class Play {
   get driver() { return this.drivers.find((one) => one.key === this.own.drives); }
 
   async start() {
-    const threads = crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency || 1) : 1;
+    const threads = self.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency || 1) : 1;
     await this.simulation.ask("init", { address: location.href.replace(/[?#].*$/, ""), threads, policies: this.policies });
     this.readAddress();
     this.wire();
@@ -177,7 +179,7 @@ class Play {
       this.inspect();
       this.dirty = true;
     }
-    if (this.playing && !this.queued && !this.stepping && !this.dragging) this.step();
+    if (this.playing && !this.queued && !this.stepping) this.step();
     if (moving || this.dirty || this.tool === "paint" || this.tool === "wipe") {
       this.paint();
       this.frames++;
@@ -218,7 +220,7 @@ class Play {
     $("clock").textContent = `${time.toFixed(this.about.dt < 1 ? 1 : 0)} s`;
     $("metric").textContent = this.about.format(snap.metric);
     const behind = this.playing && this.reached < 0.85 * this.settings.speed;
-    $("speed-value").textContent = behind ? `${this.settings.speed}× (${this.reached.toPrecision(2)}×)` : `${this.settings.speed}×`;
+    $("speed-value").textContent = behind ? `${+this.reached.toPrecision(2)}× of ${this.settings.speed}×` : `${this.settings.speed}×`;
     this.dirty = false;
   }
 
@@ -463,25 +465,27 @@ class Play {
   once() { this.pause(); if (!this.stepping) this.step(); }
   fresh() { this.own.seed += 1; this.runs = []; return this.reset(); }
 
-  /** Ask once for the last of many changes, when the simulation has time. */
+  /** Ask once for the last of many changes, when the simulation has time; a promise that all of them are made. */
   later(action, given) {
-    this.latest ??= new Map();
-    const waits = this.latest.has(action);
     this.latest.set(action, given);
-    if (waits) return;
-    const go = async () => {
-      const what = this.latest.get(action);
-      this.latest.set(action, null);
-      await this.ask(action, what());
-      if (this.latest.get(action)) await go(); else this.latest.delete(action);
-    };
-    go();
+    if (!this.going.has(action)) this.going.set(action, this.catchUp(action));
+    return this.going.get(action);
+  }
+
+  async catchUp(action) {
+    while (this.latest.has(action)) {
+      const given = this.latest.get(action);
+      this.latest.delete(action);
+      await this.ask(action, given());
+    }
+    this.going.delete(action);
   }
 
   point(robot, keep) {
     if (keep) this.pinned = robot; else this.hovered = robot;
     this.dirty = true;
     this.inspect();
+    if (keep && robot >= 0 && matchMedia("(min-width: 901px)").matches) $("inspector").scrollIntoView({ block: "nearest" });
     this.later("focus", () => ({ robot: this.focus }));
   }
 
@@ -554,8 +558,11 @@ class Play {
     }
     if (this.drag.painting) { this.brush(mx, my); return; }
     if (!this.drag.at && Math.hypot(x - this.drag.from[0], y - this.drag.from[1]) < 4) return;
-    if (this.drag.robot >= 0) { this.drag.at = [mx, my]; this.later("moveRobot", () => ({ robot: this.drag?.robot ?? -1, x: mx, y: my, ...this.last })); this.last = { robot: this.drag.robot, x: mx, y: my }; }
-    else if (this.drag.goal >= 0) { this.drag.at = [mx, my]; this.last = { goal: this.drag.goal, x: mx, y: my }; this.later("moveGoal", () => this.last); }
+    const { robot, goal } = this.drag;
+    if (robot < 0 && goal < 0) return;
+    this.drag.at = [mx, my];
+    if (robot >= 0) this.later("moveRobot", () => ({ robot, x: mx, y: my }));
+    else this.later("moveGoal", () => ({ goal, x: mx, y: my }));
     this.dirty = true;
   }
 
@@ -569,9 +576,9 @@ class Play {
       return;
     }
     if (drag.at && drag.robot >= 0) {
-      await this.ask("moveRobot", { robot: drag.robot, x: drag.at[0], y: drag.at[1] });
+      await this.later("moveRobot", () => ({ robot: drag.robot, x: drag.at[0], y: drag.at[1] }));
       await this.simulation.ask("hold", { robot: -1 });
-    } else if (drag.at) await this.ask("moveGoal", { goal: drag.goal, x: drag.at[0], y: drag.at[1] });
+    } else if (drag.at) await this.later("moveGoal", () => ({ goal: drag.goal, x: drag.at[0], y: drag.at[1] }));
     if (this.drag === drag) this.drag = null;
     this.dirty = true;
   }

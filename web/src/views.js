@@ -53,49 +53,58 @@ function sortByLevel(view, messages, radius, layers) {
   view.counts = Array.from({ length: layers + 1 }, (_, most) => order.filter((e) => level[e] <= most).length);
   view.entries = order.map((e) => all[e]);
   view.levels = order.map((e) => level[e]);
-  view.sees = (a, b) => sees(order[a], order[b]);
+  view.seen = order.slice(0, view.counts[layers - 1]).map((e) => order.flatMap((f, column) => (sees(e, f) ? [column] : [])));
 }
 
 /** The graph's inputs, as {name: {type, data, dims}}, and the robot behind each row of its answer. */
 export function inputs({ messages, views: all }, layers, width) {
   const V = all.length, widths = [];
   for (let layer = 0; layer <= layers; layer++) widths.push(Math.max(...all.map((view) => view.counts[layers - layer])));
-  const [C, M] = widths;
-  const entry = new BigInt64Array(V * C), number = new BigInt64Array(V * C), allowed = new Uint8Array(V * M * C);
-  const view = [], column = [], rows = [], robots = [];
-  all.forEach(({ entries, sees, counts }, v) => {
-    const rowsHere = counts[layers - 1];
-    for (let c = 0; c < entries.length; c++) {
-      entry[v * C + c] = BigInt(entries[c]);
-      for (let r = 0; r < rowsHere; r++) if (sees(r, c)) allowed[(v * M + r) * C + c] = 1;
-    }
+  const [C, M] = widths, [entry, merged, number] = [0, 1, 2].map(() => new BigInt64Array(V * C));
+  const allowed = new Uint8Array(V * M * C), firstView = [], firstColumn = [], view = [], column = [], rows = [], robots = [];
+  all.forEach(({ entries, seen }, v) => {
+    entries.forEach((number_, c) => { entry[v * C + c] = BigInt(number_); });
+    seen.forEach((columns, r) => { for (const c of columns) allowed[(v * M + r) * C + c] = 1; });
   });
+  const alike = new Map(); // rows of layer 1 that read the same messages are one
   for (let level = 0; level < layers; level++) {
-    all.forEach(({ counts, robots: own }, v) => {
+    all.forEach(({ counts, robots: own, entries, seen }, v) => {
       for (let c = level ? counts[level - 1] : 0; c < counts[level]; c++) {
-        number[v * C + c] = BigInt(view.length);
-        view.push(BigInt(v));
-        column.push(BigInt(c));
+        const name = layers > 1 ? String.fromCharCode(entries[c], ...seen[c].map((other) => entries[other]).sort((a, b) => a - b)) : firstView.length;
+        if (!alike.has(name)) {
+          alike.set(name, firstView.length);
+          firstView.push(v);
+          firstColumn.push(c);
+        }
+        merged[v * C + c] = BigInt(alike.get(name));
         if (level === 0) robots.push(own[c]);
+        if (level > layers - 2) continue; // of no layer but the first
+        number[v * C + c] = BigInt(view.length);
+        view.push(v);
+        column.push(c);
       }
     });
-    rows.unshift(BigInt(view.length));
+    if (level < layers - 1) rows.unshift(view.length);
   }
+  rows.unshift(firstView.length);
   const told = new Float32Array(messages.length * width), places = new Float64Array(messages.length * 2);
   messages.forEach(({ message, x, y }, u) => { told.set(message, u * width); places[2 * u] = x; places[2 * u + 1] = y; });
-  const whole = (data, ...dims) => ({ type: "int64", data, dims });
+  const whole = (data, ...dims) => ({ type: "int64", data: data instanceof BigInt64Array ? data : BigInt64Array.from(data, BigInt), dims });
   return {
     robots,
     feeds: {
       messages: { type: "float32", data: told, dims: [messages.length, width] },
       positions: { type: "float64", data: places, dims: [messages.length, 2] },
       entry: whole(entry, V, C),
+      merged: whole(merged, V, C),
       number: whole(number, V, C),
-      view: whole(BigInt64Array.from(view), view.length),
-      column: whole(BigInt64Array.from(column), column.length),
+      first_view: whole(firstView, firstView.length),
+      first_column: whole(firstColumn, firstColumn.length),
+      view: whole(view, view.length),
+      column: whole(column, column.length),
       allowed: { type: "bool", data: allowed, dims: [V, M, C] },
-      rows: whole(BigInt64Array.from(rows), layers),
-      widths: whole(BigInt64Array.from(widths, BigInt), layers + 1),
+      rows: whole(rows, layers),
+      widths: whole(widths, layers + 1),
     },
   };
 }

@@ -60,7 +60,7 @@ const actions = {
   async focus({ robot }) { focus = robot; },
   async hold({ robot }) { sim.held = robot; },
   async moveRobot({ robot, x, y }) { if (robot < sim.world.n) sim.moveRobot(robot, x, y); },
-  async moveGoal({ goal, x, y }) { sim.world.goals.set([x, y], 2 * goal); sim.changed(); },
+  async moveGoal({ goal, x, y }) { if (goal < sim.world.goals.length / 2) sim.world.goals.set([x, y], 2 * goal); sim.changed(); },
   async addRobot({ x, y }) { sim.addRobot(x, y); },
   async addGoal({ x, y }) { sim.world.goals = Float32Array.from([...sim.world.goals, x, y]); sim.changed(); },
   async removeRobot({ robot }) {
@@ -80,7 +80,7 @@ const actions = {
   async commands() { await sim.look(); return { command: await sim.command(), stamps: sim.relay?.newest.slice() ?? null }; },
 };
 
-const PARTS = new Set(["init", "assign", "commands"]);
+const PARTS = new Set(["init", "hold", "assign", "commands"]);
 let queue = Promise.resolve();
 self.onmessage = ({ data }) => {
   queue = queue.then(async () => {

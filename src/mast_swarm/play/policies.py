@@ -80,10 +80,9 @@ def _difference(policy: Policy, folder: Path) -> float:
     given = {
         "messages": message,
         "positions": positions.numpy(),
-        "entry": every[None],
-        "number": every[None],
-        "view": one,
-        "column": every,
+        **{name: every[None] for name in ("entry", "merged", "number")},
+        **{name: one for name in ("first_view", "view")},
+        **{name: every for name in ("first_column", "column")},
         "allowed": (torch.cdist(positions, positions) < radius).numpy()[None],
         "rows": np.full(config.layers, _ROBOTS),
         "widths": np.full(config.layers + 1, _ROBOTS),

@@ -42,7 +42,7 @@ def play(config: PlayConfig) -> None:
         made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mast-play-")))
         server = stack.enter_context(make_server(config.host, config.port, site_files(config.policy, made)))
         print(f"the playground is at {server.url} (Ctrl-C ends it)", flush=True)
-        if not ipaddress.ip_address(server.server_address[0]).is_loopback:
+        if not ipaddress.ip_address(str(server.server_address[0])).is_loopback:
             print("anyone who can reach this machine can open the page", flush=True)
         if config.open:
             show(server.url)
