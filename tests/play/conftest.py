@@ -38,3 +38,10 @@ def page(browser: WebDriver, site: str) -> Page:
     """A page with few robots."""
     browser.get_log("browser")
     return Page(browser, f"{site}#robots=8&seed=3")
+
+
+@pytest.fixture(scope="module")
+def calm(browser: WebDriver, site: str) -> Page:
+    """A page that is loaded once for all tests of a file, each of which begins a world of its own."""
+    browser.get_log("browser")
+    return Page(browser, f"{site}#robots=4&policy=lsap")

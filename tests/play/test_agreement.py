@@ -67,38 +67,38 @@ def array(values: Any, *shape: int) -> np.ndarray:
     ],
     ids=lambda value: str(value) if not isinstance(value, Channel) else f"delay {value.delay:g} loss {value.loss:g}",
 )
-def test_robots_go_the_same_way(page: Any, policy: str, channel: Channel, steps: int) -> None:
+def test_robots_go_the_same_way(calm: Any, policy: str, channel: Channel, steps: int) -> None:
     learned = policy.startswith("mast")
     loop = begun(policy, channel if learned else None)
-    reset(page, given(loop, policy, channel))
+    reset(calm, given(loop, policy, channel))
     with torch.inference_mode():
         loop.sense()
         expected = loop.decide()
-        found = page.ask("mastPlay.simulation.ask('commands')")
+        found = calm.ask("mastPlay.simulation.ask('commands')")
         assert np.abs(array(found["command"], ROBOTS, 2) - expected[0].numpy()).max() < 1e-4
         loop.move(expected)
         for _ in range(steps - 1):
             loop.step()
         loop.sense()
         loop.decide()
-    after = page.ask("mastPlay.advance(arguments[0])", steps)
+    after = calm.ask("mastPlay.advance(arguments[0])", steps)
     state: Any = loop.state
     assert np.abs(array(after["positions"], ROBOTS, 2) - state.positions[0].numpy()).max() < 1e-3
     assert after["metric"] == pytest.approx(float(loop.world.metrics(state)["success_rate"][0]), abs=1e-6)
     if learned:  # and everyone holds the same news
         assert isinstance(loop.actor, Decentral)
-        stamps = page.ask("mastPlay.simulation.ask('commands')")["stamps"]
+        stamps = calm.ask("mastPlay.simulation.ask('commands')")["stamps"]
         assert (array(stamps, ROBOTS, ROBOTS) == loop.actor.run.state.stamps[0].numpy()).all()
 
 
-def test_attention_is_that_of_the_layers(page: Any) -> None:
+def test_attention_is_that_of_the_layers(calm: Any) -> None:
     """Without delay: the weights of a robot's own row in every layer and head, from the parts of the policy."""
     loop = begun("mast-m", Channel())
-    reset(page, given(loop, "mast-m", Channel()))
+    reset(calm, given(loop, "mast-m", Channel()))
     robot, policy = 3, load_learned("navigation/mast-m")
     assert isinstance(policy, Policy)
-    page.ask("mastPlay.simulation.ask('focus', { robot: arguments[0] })", robot)
-    knows = page.ask("mastPlay.simulation.ask('look')")["focus"]["knows"]
+    calm.ask("mastPlay.simulation.ask('focus', { robot: arguments[0] })", robot)
+    knows = calm.ask("mastPlay.simulation.ask('look')")["focus"]["knows"]
     observation = loop.sense()
     given_ = policy.inputs(observation)
     component = given_["component"][0]
@@ -134,10 +134,10 @@ def own_weights(policy: Policy, observation: Any, members: torch.Tensor, row: in
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 7), (20, 33), (31, 12), (60, 60), (5, 1)])
-def test_the_assignment_is_scipys(page: Any, rows: int, columns: int) -> None:
+def test_the_assignment_is_scipys(calm: Any, rows: int, columns: int) -> None:
     rng = np.random.default_rng(rows * columns)
     here, there = rng.uniform(-500, 500, (rows, 2)), rng.uniform(-500, 500, (columns, 2))
-    found = page.ask(
+    found = calm.ask(
         "mastPlay.simulation.ask('assign', { rows: arguments[0], columns: arguments[1] })",
         here.flatten().tolist(),
         there.flatten().tolist(),
@@ -162,7 +162,7 @@ COVERED = CoverageConfig(agents=6, side=320.0, features=5, dt=1.0, seen_map=True
     ],
     ids=lambda value: str(value.delay) if isinstance(value, Channel) else str(value),
 )
-def test_coverage_is_the_same(page: Any, policy: str, channel: Channel | None, steps: int) -> None:
+def test_coverage_is_the_same(calm: Any, policy: str, channel: Channel | None, steps: int) -> None:
     world = Coverage(COVERED)
     loop = Loop(world, make_actor(policy.removeprefix("coverage/"), world, channel))
     loop.start([SEED])
@@ -177,11 +177,11 @@ def test_coverage_is_the_same(page: Any, policy: str, channel: Channel | None, s
         "dt": 1.0,
         "channel": {"delay": 0 if channel is None else channel.delay},
     }
-    reset(page, asked)
+    reset(calm, asked)
     with torch.inference_mode():
         for _ in range(steps):
             loop.step()
-    after = page.ask("mastPlay.simulation.ask('step', { steps: arguments[0] })", steps)
+    after = calm.ask("mastPlay.simulation.ask('step', { steps: arguments[0] })", steps)
     state = loop.state
     assert np.abs(array(after["positions"], 6, 2) - state.positions[0].numpy()).max() < 1e-2
     assert after["metric"] == pytest.approx(float(state.cost[0]), rel=1e-3)

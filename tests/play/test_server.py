@@ -46,9 +46,13 @@ def address(folder: Path) -> Iterator[tuple[str, int]]:
         yield str(parts.hostname), int(parts.port or 0)
 
 
-def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
+def ask(
+    address: tuple[str, int], path: str, method: str = "GET", **headers: str
+) -> tuple[http.client.HTTPResponse, bytes]:
     connection = http.client.HTTPConnection(*address, timeout=10)
     connection.putrequest(method, path, skip_host=False)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
     connection.endheaders()
     answer = connection.getresponse()
     body = answer.read()
@@ -74,6 +78,17 @@ def test_files_come_with_their_kind_and_may_use_threads(
     assert answer.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
     head, nothing = ask(address, path, "HEAD")
     assert (head.status, head.headers["Content-Length"], nothing) == (200, str(len(body)), b"")
+
+
+def test_what_a_browser_has_already_is_not_sent_again(folder: Path, address: tuple[str, int]) -> None:
+    (folder / "later.js").write_text("1")
+    with running(make_server("127.0.0.1", 0, folder_files(folder))) as url:
+        here = str(urlsplit(url).hostname), int(urlsplit(url).port or 0)
+        tag = ask(here, "/later.js")[0].headers["ETag"]
+        again, nothing = ask(here, "/later.js", If_None_Match=tag)
+        assert (again.status, nothing) == (304, b"")
+        (folder / "later.js").write_text("22")
+        assert ask(here, "/later.js", If_None_Match=tag)[1] == b"22"
 
 
 @pytest.mark.parametrize(

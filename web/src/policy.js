@@ -70,7 +70,7 @@ export class Policy {
 
   async run(feeds, fetches) {
     const given = {};
-    for (const [name, { type, data, dims }] of Object.entries(feeds)) given[name] = new this.ort.Tensor(type, data, dims);
+    for (const name of this.team.inputNames) given[name] = new this.ort.Tensor(feeds[name].type, feeds[name].data, feeds[name].dims); // few layers do not need all
     return this.team.run(given, fetches);
   }
 }

@@ -5,9 +5,9 @@ takes all of them at a time. It computes what `comms.decentral.decide` computes,
 (`web/src/views.js`).
 
 Symbols: U different messages that anybody holds; V views, each what one robot holds (or what several robots hold in
-common); C entries of the widest view, sorted by level: own robots first, then those of their windows, and so on. Layer l
-of L computes R_l rows: of each view the entries of levels 0 to L - l, on which its command depends. In layer 1 rows that
-read the same messages, in whichever views they are, are computed once: R_1 counts these.
+common); C entries of the widest view, sorted by level: own robots first, then those of their windows, and so on. Layer
+l of L computes R_l rows: of each view the entries of levels 0 to L - l, on which its command depends. In layer 1 rows
+that read the same messages, in whichever views they are, are computed once: R_1 counts these.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Team(nn.Module):
     """The predictions of all robots, and of each layer the attention weights.
 
     messages [U, d_msg] float32, positions [U, 2] float64 metres. For each place of each view, [V, C] int64: entry, its
-    message; merged, its row in layer 1; number, its row in the layers above, which are sorted by level and then by view.
-    Where the rows lie: first_view and first_column [R_1] int64, view and column [R_2]. allowed [V, M_1, C] bool: who
+    message; merged, its row in layer 1; number, its row in the layers above. Rows are sorted by level, then by view.
+    Where they lie: first_view and first_column [R_1] int64, view and column [R_2]. allowed [V, M_1, C] bool: who
     attends to whom. rows [L] int64: R_1 .. R_L; widths [L + 1] int64: how many places of a view layer 1 reads, and how
     many layers 1 .. L write (M_1 .. M_L). Places that are not used hold 0 and allow nothing.
     """

@@ -80,14 +80,15 @@ def _difference(policy: Policy, folder: Path) -> float:
     given = {
         "messages": message,
         "positions": positions.numpy(),
-        **{name: every[None] for name in ("entry", "merged", "number")},
-        **{name: one for name in ("first_view", "view")},
-        **{name: every for name in ("first_column", "column")},
+        **dict.fromkeys(("entry", "merged", "number"), every[None]),
+        **dict.fromkeys(("first_view", "view"), one),
+        **dict.fromkeys(("first_column", "column"), every),
         "allowed": (torch.cdist(positions, positions) < radius).numpy()[None],
         "rows": np.full(config.layers, _ROBOTS),
         "widths": np.full(config.layers + 1, _ROBOTS),
     }
-    found = run["team"].run(["prediction"], given)[0]
+    read = [one.name for one in run["team"].get_inputs()]  # few layers do not need all lists
+    found = run["team"].run(["prediction"], {name: given[name] for name in read})[0]
     expected = policy.decide(policy.perceive(features[None]), positions[None], path="dense")[0]
     return float(np.abs(found - expected.numpy()).max() / config.action_scale)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import ipaddress
 import os
 import socket
@@ -74,18 +75,19 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         try:
-            with contextlib.ExitStack() as stack:
-                file = None if isinstance(found, bytes) else stack.enter_context(found.open("rb"))
-                size = len(found) if isinstance(found, bytes) else os.fstat(file.fileno()).st_size  # type: ignore[union-attr]
-                self.send_response(HTTPStatus.OK)
-                self.send_header("Content-Type", TYPES.get(Path(name).suffix, "application/octet-stream"))
-                self.send_header("Content-Length", str(size))
+            with io.BytesIO(found) if isinstance(found, bytes) else found.open("rb") as source:
+                size, made = len(found) if isinstance(found, bytes) else 0, 0
+                if not isinstance(found, bytes):
+                    size, made = os.fstat(source.fileno()).st_size, os.fstat(source.fileno()).st_mtime_ns
+                tag = f'"{size:x}-{made:x}"'
+                kept = made > 0 and self.headers.get("If-None-Match") == tag  # the browser has this file already
+                self.send_response(HTTPStatus.NOT_MODIFIED if kept else HTTPStatus.OK)
+                self.send_header("ETag", tag)
+                if not kept:
+                    self.send_header("Content-Type", TYPES.get(Path(name).suffix, "application/octet-stream"))
+                    self.send_header("Content-Length", str(size))
                 self.end_headers()
-                if not body:
-                    return
-                if isinstance(found, bytes):
-                    self.wfile.write(found)
-                while file is not None and (block := file.read(_BLOCK)):
+                while body and not kept and (block := source.read(_BLOCK)):
                     self.wfile.write(block)
         except (ConnectionError, TimeoutError):  # the browser left
             self.close_connection = True
