@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mast_swarm.cli import _option, main
+from mast_swarm.cli import main
+from mast_swarm.cli.reading import option
 from shared import mast, one_line, use_zoo
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
@@ -357,7 +358,7 @@ def test_a_team_too_large_for_memory_is_refused_at_once(extra, told, tmp_path, c
 
 
 def test_options_are_found_before_they_are_parsed():
-    assert _option([], "--task") is None
-    assert _option(["--seed", "1", "--task", "coverage"], "--task") == "coverage"
-    assert _option(["--task=coverage"], "--task") == "coverage"
-    assert _option(["--task"], "--task") is None
+    assert option([], "--task") is None
+    assert option(["--seed", "1", "--task", "coverage"], "--task") == "coverage"
+    assert option(["--task=coverage"], "--task") == "coverage"
+    assert option(["--task"], "--task") is None

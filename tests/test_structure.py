@@ -13,6 +13,7 @@ import pytest
 import mast_swarm
 from mast_swarm import zoo
 from mast_swarm.cli import main
+from mast_swarm.cli.verbs import VERBS
 from mast_swarm.tasks.coverage.density import density
 from mast_swarm.tasks.navigation.scenarios import scenario
 from mast_swarm.tasks.registry import find, names
@@ -28,6 +29,7 @@ RANKS = {
     "chance": 0,
     "kernels": 0,
     "files": 1,
+    "pool": 1,
     "space": 1,
     "explore": 1,
     "observation": 2,
@@ -40,6 +42,7 @@ RANKS |= {
     "view": 5,
     "interop": 5,
     "play": 5,
+    "swarm": 5,
     "testing": 5,
     "cli": 6,
     "__main__": 7,
@@ -49,10 +52,11 @@ BESIDE = {
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
     "play": {"interop"},  # policies as files for a browser
+    "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
 BROUGHT = {"recipes", "view"}
-ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop")
+ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop", "swarm")
 HEAVY = ("torch", "numba", "scipy", "matplotlib", "pyarrow", "onnx", "onnxruntime")
 
 
@@ -156,7 +160,9 @@ def test_what_must_be_quick_loads_nothing_heavy() -> None:
         ".".join(("mast_swarm", *file.relative_to(ROOT).with_suffix("").parts)) for file in ROOT.rglob("config.py")
     )
     assert len(modules) >= 5
-    assert heavy_after(f"import mast_swarm, mast_swarm.cli, {', '.join(modules)}") == "loaded"
+    verbs = sorted({f"mast_swarm.cli.{where.split(':')[0]}" for where, _ in VERBS.values()})
+    assert len(verbs) >= 5
+    assert heavy_after(f"import mast_swarm, {', '.join(modules + verbs)}") == "loaded"
     assert (
         heavy_after("import mast_swarm; mast_swarm.NavigationConfig; mast_swarm.CoverageConfig; mast_swarm.Channel")
         == "loaded"
@@ -171,6 +177,8 @@ HELPS = [
     ["replay"],
     ["export"],
     ["play"],
+    ["swarm"],
+    ["robot"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
 ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from typing import Protocol
 
 import torch
@@ -48,3 +50,16 @@ class Observation:
     def __post_init__(self) -> None:
         if self.landmark is None:
             object.__setattr__(self, "landmark", torch.zeros_like(self.positions))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What robots hold of each other's news at one control instant, for controllers whose robots talk."""
+
+    age: Tensor  # [B, N, N] int64, control periods: of i's news of j; -1: i holds none
+    news: Tensor  # [B, N, N, W]: what j then said
+    hop: Fraction  # control periods that a message takes per hop
+
+    def oldest(self, hops: int) -> int:
+        """How old news from that many hops away is on a graph that stands still, in control periods."""
+        return ceil(hops * self.hop)

@@ -232,8 +232,9 @@ def _batches(world: AnyWorld) -> Findings:
 
 
 def _metrics(world: AnyWorld, task: Task | None) -> Findings:
-    state = world.reset(SEEDS)
-    both = world.metrics(state), world.metrics(world.step(state, _commands(world, 0)))
+    state, command = world.reset(SEEDS), _commands(world, 0)
+    after = world.step(state, command)
+    both = world.metrics(state), world.metrics(after)
     for found in both:
         for name, value in found.items():
             if not isinstance(value, Tensor) or tuple(value.shape) != (len(SEEDS),):
@@ -248,6 +249,13 @@ def _metrics(world: AnyWorld, task: Task | None) -> Findings:
                 yield f"the task's metric {metric.name} is not among those of the world: {known}"
             elif not bool(((shown >= metric.limits[0]) & (shown <= metric.limits[1])).all()):
                 yield f"metric {metric.name} leaves its limits {metric.limits}"
+    if task is not None and task.reward is not None:
+        reward, team = task.part("reward")(world, state, command, after), state.positions.shape[:2]
+        if not isinstance(reward, Tensor) or reward.shape not in (team[:1], team):
+            found_shape = list(reward.shape) if isinstance(reward, Tensor) else type(reward).__name__
+            yield f"the task's reward is {found_shape}: expected a tensor {list(team[:1])} or {list(team)}"
+        elif not bool(torch.isfinite(reward).all()):
+            yield "the task's reward is not finite"
 
 
 def _keeps(world: AnyWorld) -> Findings:

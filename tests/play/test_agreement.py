@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +13,18 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
+from mast_swarm import zoo
 from mast_swarm.comms import Channel
 from mast_swarm.evaluate.actors import Decentral, make_actor
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.policy import Policy, load_learned
+from mast_swarm.play.run import site_files
+from mast_swarm.play.server import make_server, running
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.world import Coverage
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation
+from playing import Page
 
 ROBOTS, SEED = 14, 5
 WORLD = NavigationConfig(agents=ROBOTS, scenario="clusters-5")
@@ -89,6 +96,27 @@ def test_robots_go_the_same_way(calm: Any, policy: str, channel: Channel, steps:
         assert isinstance(loop.actor, Decentral)
         stamps = calm.ask("mastPlay.simulation.ask('commands')")["stamps"]
         assert (array(stamps, ROBOTS, ROBOTS) == loop.actor.run.state.stamps[0].numpy()).all()
+
+
+def test_a_policy_of_ones_own_that_remembers_where_it_was(browser: Any, site: str, tmp_path: Path) -> None:
+    """Served as `mast play --policy FOLDER` does; its robots turn away from where they have been."""
+    pytest.importorskip("onnx")
+    shutil.copytree(zoo.policies()["navigation/mast-l"], tmp_path / "own" / "best")
+    config = tmp_path / "own" / "best" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"exploration_memory": 3}))
+    name = str(config.parent)
+    loop = begun(name, Channel(delay=1.0))
+    asked = given(loop, "mast-l", Channel(delay=1.0)) | {"drives": name}
+    with running(make_server("127.0.0.1", 0, site_files((name,), tmp_path / "made"))) as url:
+        page = Page(browser, f"{url}#robots=4&policy=lsap")
+        assert page.find("#drivers [data-key$=best]").text == "best"
+        reset(page, asked)
+        with torch.inference_mode():
+            for _ in range(14):
+                loop.step()
+        after = page.ask("mastPlay.advance(14)")
+    state: Any = loop.state
+    assert np.abs(array(after["positions"], ROBOTS, 2) - state.positions[0].numpy()).max() < 1e-3
 
 
 def test_attention_is_that_of_the_layers(calm: Any) -> None:

@@ -29,6 +29,45 @@ export function heading(seed, robot, time) {
   ]);
 }
 
+const EVERY = 10; // seconds between two places that a robot remembers
+const PUSH = 2; // of all remembered places at most, against a heading of length 1
+
+/** Where each robot has been: its last `places` places, one every EVERY seconds. */
+export class Trail {
+  constructor(places, spread, dt) {
+    Object.assign(this, { places, spread, every: Math.max(1, Math.round(EVERY / dt)), begun: null, last: null });
+    this.past = []; // by robot: [x, y, x, y, ...]
+  }
+
+  /** What pushes each robot away from where it has been, [n * 2]; instant: control periods since any start. */
+  away(positions, instant) {
+    this.begun ??= instant;
+    const n = positions.length / 2, push = new Float64Array(2 * n);
+    while (this.past.length < n) this.past.push([]);
+    if ((instant - this.begun) % this.every === 0 && this.last !== instant) {
+      this.last = instant;
+      this.past.forEach((past, i) => { past.push(positions[2 * i], positions[2 * i + 1]); past.splice(0, past.length - 2 * this.places); });
+    }
+    for (let i = 0; i < n; i++) {
+      for (let k = 0; k < this.past[i].length; k += 2) {
+        const x = positions[2 * i] - this.past[i][k], y = positions[2 * i + 1] - this.past[i][k + 1], distance = Math.hypot(x, y);
+        const strength = Math.exp(-distance / this.spread) / Math.max(distance, 1);
+        push[2 * i] += x * strength;
+        push[2 * i + 1] += y * strength;
+      }
+    }
+    return push;
+  }
+
+  remap(kept) { this.past = kept.map((i) => (i < 0 ? [] : this.past[i] ?? [])); }
+}
+
+/** A heading turned by a push: little by a weak one, and by a strong one nearly to where it points. */
+export function turned([hx, hy], [x, y]) {
+  const strength = 1 + Math.hypot(x, y);
+  return unit([hx + (PUSH * x) / strength, hy + (PUSH * y) / strength]);
+}
+
 /** A heading that turns towards the landmark (relative, metres): not at all up to half the reach, wholly beyond it. */
 export function leashed([hx, hy], [x, y], reach) {
   const distance = Math.hypot(x, y), pull = Math.min(Math.max((2 * distance) / reach - 1, 0), 1), safe = Math.max(distance, 1e-6);

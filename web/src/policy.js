@@ -1,7 +1,7 @@
 // A learned policy that every robot runs alone, on the messages that have reached it. onnxruntime-web computes the two
 // graphs of src/mast_swarm/interop/team.py: perceive (features -> messages) and team (what everyone holds -> predictions).
 
-import { fill, heading, leashed } from "./explore.js";
+import { fill, heading, leashed, Trail, turned } from "./explore.js";
 import { inputs, views } from "./views.js";
 
 const MOST_VIEWS = 100; // that are computed at a time, which bounds the memory
@@ -27,8 +27,14 @@ export class Policy {
     return (await this.perceiving.run({ features: given })).message.data;
   }
 
-  /** Commands [n * 2] from what robots hold; 0 for those that have failed. */
-  async decide(relay, landmark, seed, time) {
+  /** What robots that explore remember; null: nothing. */
+  trail(dt) {
+    const { memory, spread_m: spread } = this.about.exploration ?? {};
+    return memory ? new Trail(memory, spread, dt) : null;
+  }
+
+  /** Commands [n * 2] from what robots hold; 0 for those that have failed. away: what a trail pushes, or null. */
+  async decide(relay, landmark, seed, time, away) {
     const { layers, outputs } = this.about, all = views(relay, this.radius, layers);
     const command = new Float64Array(2 * relay.n);
     for (let first = 0; first < all.views.length; first += MOST_VIEWS) {
@@ -37,17 +43,17 @@ export class Policy {
       const { prediction } = await this.run(feeds, ["prediction"]);
       robots.forEach((robot, row) => {
         const [x, y, speed] = prediction.data.subarray(row * outputs, (row + 1) * outputs);
-        const explored = speed === undefined ? [x, y] : this.explore(x, y, speed, robot, landmark, seed, time);
+        const explored = speed === undefined ? [x, y] : this.explore(x, y, speed, robot, landmark, seed, time, away);
         command.set(explored, 2 * robot);
       });
     }
     return command;
   }
 
-  explore(x, y, speed, robot, landmark, seed, time) {
-    const { time_s: turn, reach_m: reach } = this.about.exploration;
-    const free = heading(seed, robot, time / turn);
-    return fill(x, y, speed, leashed(free, landmark.subarray(2 * robot, 2 * robot + 2), reach));
+  explore(x, y, speed, robot, landmark, seed, time, away) {
+    const { time_s: turn, reach_m: reach } = this.about.exploration, of = [2 * robot, 2 * robot + 2];
+    const free = heading(seed, robot, time / turn), pushed = away ? turned(free, away.subarray(...of)) : free;
+    return fill(x, y, speed, leashed(pushed, landmark.subarray(...of), reach));
   }
 
   /** What one robot holds and where its attention goes: [{origin, stamp, x, y, level, weights: [layer][head]}], own first. */

@@ -24,6 +24,7 @@ export class Sim {
       this.relay.alive = this.alive;
       this.relay.step = this.world.time;
     }
+    this.trail = this.learned ? this.driver.trail(this.world.dt) : null;
     this.links = null; // those of the last instant
     this.sense = null;
   }
@@ -71,7 +72,8 @@ export class Sim {
 
   async command() {
     const { world, sense, driver, alive } = this;
-    if (this.relay) return driver.decide(this.relay, sense.landmark, this.seed, world.time * world.dt);
+    const away = this.trail?.away(world.positions, world.time) ?? null;
+    if (this.relay) return driver.decide(this.relay, sense.landmark, this.seed, world.time * world.dt, away);
     return world.controlled(driver, sense, alive);
   }
 
@@ -94,6 +96,7 @@ export class Sim {
     this.alive = Uint8Array.from(kept, (i) => (i < 0 ? 1 : alive[i]));
     this.ids = kept.map((i) => (i < 0 ? this.next++ : ids[i]));
     if (this.held >= 0) this.held = kept.indexOf(this.held);
+    this.trail?.remap(kept);
     if (this.relay) {
       this.relay.remap(kept);
       this.relay.alive = this.alive;

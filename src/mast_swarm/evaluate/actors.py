@@ -11,16 +11,18 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms.config import Channel
+from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.lpac import DecentralLPAC
+from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, load_learned
-from mast_swarm.observation import Mark, Observed, unmarked
+from mast_swarm.observation import Heard, Mark, Observed, unmarked
+from mast_swarm.space import Graph
 from mast_swarm.tasks.base import Controller, factory
 from mast_swarm.tasks.registry import from_file, is_reference, task_of
 from mast_swarm.tasks.world import State, World, checked_command
@@ -78,6 +80,44 @@ class Controlled:
         return less
 
 
+class Talking:
+    """A controller whose robots tell each other over a channel what they sense: besides `start` it has
+    `tell(state, observation)` [B, N, W], and its `act` is given what every robot has heard."""
+
+    attention_radius: float | None = None
+
+    def __init__(self, controller: Any, channel: Channel, dt: float) -> None:
+        self.controller = controller
+        self.channel: Channel | None = channel
+        self.relay, self.hop = Relay(channel, dt), periods(channel.delay, dt)
+        self.seeds: Sequence[int] = ()
+        self.held: RelayState | None = None
+        self.graph: Graph | None = None
+
+    def start(self, seeds: Sequence[int]) -> None:
+        self.controller.start(seeds)
+        self.seeds, self.held, self.graph = seeds, None, None
+
+    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
+        said = self.controller.tell(state, observation)
+        if self.held is None or self.graph is None:
+            held = self.relay.start(self.seeds, said.shape[1], said.shape[2], like=said)
+        else:
+            held = self.relay.exchange(self.held, self.graph)
+        self.graph = observation.graph
+        self.held = held = self.relay.sample(held, said, observation.positions, observation.graph)
+        mark("relay")
+        batch, robots = held.alive.shape
+        environment = torch.arange(batch, device=said.device)[:, None, None]
+        slot = slot_of(held.newest).clamp_max(held.messages.shape[1] - 1)
+        news = held.messages[environment, slot, torch.arange(robots, device=said.device)]
+        age = torch.where(held.newest >= 0, held.step - held.stamps.long(), -1)
+        command = self.controller.act(state, observation, Heard(age, news, self.hop))
+        command = checked_command(command, tuple(state.positions.shape)) * held.alive[..., None]
+        mark("control")
+        return command
+
+
 class Central:
     """A learned policy in one forward pass for all robots, with the component mask where it has one."""
 
@@ -88,10 +128,12 @@ class Central:
         self.attention_radius = policy.config.attention_radius
         self.extras = policy.surroundings(world.config.side)
         self.seeds = torch.zeros(0, dtype=torch.int64)
+        self.trail = policy.trail(world.config.dt)
 
     def start(self, seeds: Sequence[int]) -> None:
-        """The policy has no memory; the seeds decide how robots explore."""
+        """The seeds decide how robots explore, and robots may remember where they have been."""
         self.seeds = chance.as_tensor(seeds, self.world.device)
+        self.trail = self.policy.trail(self.world.config.dt)
 
     def given(self, observation: Observed) -> dict[str, Tensor]:
         """What the policy is given of an observation, by name, each [B, N, ...]."""
@@ -101,16 +143,17 @@ class Central:
         """What the policy predicts, [B, N, 2 or 3]."""
         return self.policy(**given, **self.extras)
 
-    def command(self, prediction: Tensor, landmark: Tensor, step: Tensor) -> Tensor:
+    def command(self, prediction: Tensor, landmark: Tensor, step: Tensor, away: Tensor | None = None) -> Tensor:
         """What robots do, [B, N, 2], given what the policy (or an expert in its place) predicts; step [B] int64."""
-        return self.policy.command(prediction, landmark, self.seeds, step * self.world.config.dt)
+        return self.policy.command(prediction, landmark, self.seeds, step * self.world.config.dt, away)
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         given = self.given(observation)
         mark("components")
         prediction = self.predict(given)
         mark("policy")
-        return self.command(prediction, observation.landmark, state.step)
+        away = None if self.trail is None else self.trail.away(observation.positions)
+        return self.command(prediction, observation.landmark, state.step, away)
 
 
 RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC}  # each kind's way to run alone
@@ -138,7 +181,8 @@ Drives = str | Learned | Controller | Actor | Callable[[Any, Any], Tensor]
 
 
 def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None = None) -> Actor:
-    """The actor behind a policy. With a channel every robot runs a learned policy alone; controllers send nothing."""
+    """The actor behind a policy. With a channel every robot runs a learned policy alone; of controllers only those that
+    `tell` something use it."""
     config, name = world.config, f"policy '{policy}'" if isinstance(policy, str) else "the policy"
     made: Any = None
     if isinstance(policy, str):
@@ -164,6 +208,8 @@ def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None =
     for method in ("start", "act"):
         if not hasattr(controller, method):
             raise MastError(f"{name} has no method {method}: a controller has start(seeds) and act(state, observation)")
+    if hasattr(controller, "tell"):
+        return Talking(controller, channel or Channel(), config.dt)
     return Controlled(controller, channel)
 
 

@@ -56,7 +56,7 @@ def describe(
         "attention_radius_m": config.attention_radius,
         "exploration": None,
         "functions": {key: {"inputs": one.inputs, "outputs": one.outputs} for key, one in functions.items()},
-        "observation": _observation(policy, world),
+        "observation": perceived(config.observation_shape, world),
     }
     if isinstance(policy, Policy):
         manifest |= _mast(policy)
@@ -95,9 +95,8 @@ def _mast(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _observation(policy: Learned, world: WorldConfig | None) -> dict[str, Any]:
-    """What perceive reads: the parts of the features in their order."""
-    shape = policy.config.observation_shape
+def perceived(shape: tuple[int, ...], world: WorldConfig | None) -> dict[str, Any]:
+    """What perceive reads, features of this shape: their parts in their order."""
     images, parts = len(shape) == 3, [] if world is None else [asdict(part) for part in world.sensed()]
     parts = parts[: shape[0]] if images else parts  # a policy may take the first maps alone
     first = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 from torch import Tensor, nn
 
 from mast_swarm.model.attention import Attention, Pattern
@@ -24,6 +27,7 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.norm2 = nn.LayerNorm(d)
         self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, d))
+        self.dropout: nn.Module = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
     def before_attention(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
         """The embeddings x + added [..., d] (None: nothing is added), and what attention projects, [..., d]."""
@@ -34,12 +38,8 @@ class Block(nn.Module):
 
         rows [n] int64: answer [n, d] is that of the rows x[rows] of x [m, d]; None: of all, in their order.
         """
-        x, h = add_normed(x, rows, self.attention.out(answer), self.norm2)
-        return x, self.mlp(h)
-
-    def forward(self, x: Tensor, added: Tensor | None, pattern: Pattern) -> tuple[Tensor, Tensor]:
-        x, h = self.before_attention(x, added)
-        return self.after_attention(x, pattern.attend(self.attention, h))
+        x, h = add_normed(x, rows, self.dropout(self.attention.out(answer)), self.norm2)
+        return x, self.dropout(self.mlp(h))
 
 
 class MAST(nn.Module):
@@ -51,8 +51,8 @@ class MAST(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
-        """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order."""
-        return self.final(*pattern.run(self.blocks, x))
+        """Tokens x [B, T, d] -> [B, T, d] in the pattern's order."""
+        return self.final(*pattern.run(cast("Iterable[Block]", self.blocks), x))
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:
         """The norm of the last block's two terms, [..., d]."""

@@ -47,7 +47,12 @@ def _export(name: str, folder: Path) -> dict[str, Any]:
     found = _difference(policy, out)
     if not found <= LIMIT:
         raise MastError(f"{name}: onnxruntime differs from torch by {found:.1e}, expected at most {LIMIT:g}")
-    exploration = {"time_s": config.exploration_time, "reach_m": config.exploration_reach}
+    exploration = {
+        "time_s": config.exploration_time,
+        "reach_m": config.exploration_reach,
+        "memory": config.exploration_memory,
+        "spread_m": config.exploration_spread,
+    }
     return {
         "name": name,
         "folder": out.name,

@@ -13,6 +13,7 @@ import numpy as np
 from mast_swarm.errors import MastError
 from mast_swarm.robot import explore
 from mast_swarm.robot.agent import News
+from mast_swarm.robot.wire import model_hash
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # of the manifest
@@ -26,7 +27,7 @@ class Exported:
 
     def __init__(self, folder: str | Path, *, threads: int = 1) -> None:
         onnxruntime = runtime()
-        folder = Path(folder)
+        self.folder = folder = Path(folder)
         self.manifest = read_manifest(folder)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
@@ -35,6 +36,11 @@ class Exported:
         for name in self.manifest["functions"]:
             content = _checked(folder / f"{name}.onnx", self.manifest["files"])
             self._sessions[name] = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    @property
+    def model(self) -> bytes:
+        """The model's hash as datagrams carry it: 8 bytes, of all files that robots compute with."""
+        return model_hash(*(self.folder / f"{name}.onnx" for name in self._sessions))
 
     def perceive(self, features: Any) -> np.ndarray:
         """The message [d_msg] float32 of what the robot senses."""

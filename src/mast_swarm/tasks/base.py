@@ -243,6 +243,9 @@ class Task:
     """What is drawn over time; left out: the same."""
     others: tuple[Metric, ...] = ()
     """Further metrics of the world that tables show."""
+    reward: Any = None
+    """What reinforcement learning is paid per control period: a function (world, before, command, after) -> [B] for the
+    team or [B, N] for each robot, between two states; left out: by how much the metric drawn over time got better."""
     expert: Any = None
     """Whom policies imitate unless told otherwise: the name of a controller, or a function or class itself."""
     controllers: Mapping[str, Any] = field(default_factory=dict)

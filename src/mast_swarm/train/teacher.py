@@ -57,6 +57,8 @@ class Teacher:
         if found is None:
             raise unknown("expert", wanted, [*task.experts, *task.controllers])
         expert = found(dt=world.dt, max_speed=self.limit * world.max_speed)
+        if hasattr(expert, "tell"):
+            raise MastError(f"expert '{wanted}' acts on late news, labels are for one instant: give another --expert")
         if self.limit != 1 and isinstance(expert, FunctionController):
             raise MastError(
                 f"--target-limit {self.limit:g}: expert '{wanted}' is a function and knows no limit; leave it out"

@@ -15,6 +15,9 @@ TASK = Task(
     controllers={
         "lsap": f"{_HERE}.controllers:Lsap",
         "dhba-K": f"{_HERE}.controllers:Dhba",
+        "dhba-K-explore": f"{_HERE}.controllers:DhbaExplore",
+        "dhba-K-relay": f"{_HERE}.controllers:DhbaRelay",
+        "dhba-K-relay-explore": f"{_HERE}.controllers:DhbaRelayExplore",
         "explorer": f"{_HERE}.controllers:Explorer",
     },
     expert="lsap",

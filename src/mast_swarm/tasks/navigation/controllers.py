@@ -1,5 +1,5 @@
-"""Controllers of the navigation task: the LSAP expert, which sees everything, and DHBA-k, which knows what k
-hops bring it."""
+"""Controllers of the navigation task: the LSAP expert, which sees everything, DHBA-k, which knows what k hops bring
+it, and their rivals of a learned policy: robots that explore, and robots whose news is late."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from torch import Tensor
 
 from mast_swarm.chance import as_tensor
 from mast_swarm.errors import MastError
-from mast_swarm.explore import fill, heading, leashed
+from mast_swarm.explore import Trail, fill, heading, leashed, turned
+from mast_swarm.observation import Heard
 from mast_swarm.space import components
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
 from mast_swarm.tasks.navigation.components import solve_components
+from mast_swarm.tasks.navigation.relayed import solve_heard
 from mast_swarm.tasks.navigation.visible import Knowledge, solve_views
 from mast_swarm.tasks.navigation.world import NavigationObservation, NavigationState
 
@@ -38,6 +40,36 @@ class _ToGoal:
         way = state.goals.gather(1, goal.clamp(min=0).expand(-1, -1, 2)) - positions
         way = torch.where(goal >= 0, way, 0.0) / (self.dt * self.max_speed)
         return way / torch.linalg.vector_norm(way, dim=-1, keepdim=True).clamp(min=1.0)
+
+    def _plan(self, goal: Tensor, state: NavigationState) -> Tensor:
+        """Command and speed of every robot, [B, N, 3] in units of u_max; one without a goal (-1) has speed alone."""
+        goal = goal.to(state.positions.device)
+        command = self._towards(goal, state)
+        speed = torch.where(goal < 0, 1.0, torch.linalg.vector_norm(command, dim=-1))
+        return torch.cat((command, speed[..., None]), dim=-1)
+
+
+class _Exploration:
+    """What robots without a goal do: a heading of their own that turns slowly, on a leash (as learned policies)."""
+
+    def __init__(self, dt: float, time: float, reach: float, memory: int = 0) -> None:
+        """memory: places that robots remember and turn away from."""
+        self.dt, self.time, self.reach = dt, time, reach
+        self._seeds = torch.zeros(0, dtype=torch.int64)
+        self._trail = Trail(memory, 150.0, dt) if memory else None
+
+    def start(self, seeds: Sequence[int]) -> None:
+        self._seeds = as_tensor(seeds)
+        if self._trail is not None:
+            self._trail.start()
+
+    def command(self, plan: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
+        """Commands [B, N, 2] of a plan [B, N, 3]."""
+        seeds, robots = self._seeds.to(state.positions.device), state.positions.shape[1]
+        headings = heading(seeds, state.step * (self.dt / self.time), robots)
+        if self._trail is not None:
+            headings = turned(headings, self._trail.away(state.positions))
+        return fill(plan, leashed(headings, observation.landmark, self.reach))
 
 
 class Lsap(_ToGoal):
@@ -97,6 +129,88 @@ class Dhba(_ToGoal):
         return torch.from_numpy(goal)
 
 
+class DhbaExplore(Dhba):
+    """As dhba-K, with no delay, but robots that are left without a goal explore, by the rule of learned policies."""
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
+    ) -> None:
+        super().__init__(k, dt=dt, max_speed=max_speed)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
+
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        super().start(seeds)
+        self._exploration.start(seeds)
+
+    def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
+        return self._exploration.command(self._plan(self.goals(state, observation), state), state, observation)
+
+
+class DhbaRelay(_ToGoal):
+    """As dhba-K, but over the same late relay as learned policies (--delay): each robot solves LSAP on the newest news
+    that has reached it, of an age that K hops explain. Without delay news has no age: all of the component counts."""
+
+    def __init__(self, k: int, *, dt: float, max_speed: float) -> None:
+        super().__init__(dt=dt, max_speed=max_speed)
+        if k < 0:
+            raise MastError(f"DHBA over {k} hops: expected 0 or more")
+        self.k = k
+        self._known: tuple[np.ndarray, ...] | None = None
+
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        self._known = None
+
+    def tell(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
+        """What each robot says: its place, its neighbours by number with their places, the goals it senses by number.
+        [B, N, 2 + 3 K + L], -1 for what is missing."""
+        batch, n, k = observation.neighbours.shape
+        index = observation.neighbours.clamp(min=0).flatten(1)[..., None].expand(-1, -1, 2)
+        places = state.positions.gather(1, index).view(batch, n, k, 2)
+        near = torch.cat((observation.neighbours[..., None].to(places.dtype), places), dim=-1).flatten(2)
+        return torch.cat((state.positions, near, observation.goals_seen.to(places.dtype)), dim=-1)
+
+    def goals(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
+        """The goal that each robot takes for its own, [B, N] int64 on the CPU; -1: none is left for it."""
+        age, news, goals = (np.ascontiguousarray(t.numpy(force=True)) for t in (heard.age, heard.news, state.goals))
+        oldest = heard.oldest(self.k)
+        own, self._known = solve_heard(age, news, goals, observation.neighbours.shape[2], oldest, self._known)
+        return torch.from_numpy(own)
+
+    def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
+        return self._towards(self.goals(state, observation, heard), state)
+
+
+class DhbaRelayExplore(DhbaRelay):
+    """As dhba-K-relay, but robots without a goal explore: all that a learned policy has but the network."""
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
+    ) -> None:
+        super().__init__(k, dt=dt, max_speed=max_speed)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
+
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        super().start(seeds)
+        self._exploration.start(seeds)
+
+    def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
+        return self._exploration.command(self._plan(self.goals(state, observation, heard), state), state, observation)
+
+
 class Explorer(_ToGoal):
     """Each component thinks as one, with no delay: LSAP over its robots and the goals they sense. Robots that are left
     without a goal explore. What a robot does here depends on nothing that its component does not know."""
@@ -104,22 +218,25 @@ class Explorer(_ToGoal):
     reads: ClassVar[tuple[str, ...]] = ("positions", "goals", "goals_seen", "component")
 
     def __init__(
-        self, *, dt: float, max_speed: float, exploration_time: float = 100.0, exploration_reach: float = 300.0
+        self,
+        *,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
     ) -> None:
         super().__init__(dt=dt, max_speed=max_speed)
-        self.time, self.reach = exploration_time, exploration_reach
-        self._seeds = torch.zeros(0, dtype=torch.int64)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
 
     def start(self, seeds: Sequence[int] = ()) -> None:
-        self._seeds = as_tensor(seeds)
+        self._exploration.start(seeds)
 
     def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
         if observation.graph.directed:
             raise MastError("explorer needs links that carry both ways: leave --directed away, or use dhba-K")
-        device, robots = state.positions.device, state.positions.shape[1]
         plan = self.plan(state, observation, components(observation.graph))
-        headings = heading(self._seeds.to(device), state.step * (self.dt / self.time), robots)
-        return fill(plan, leashed(headings, observation.landmark, self.reach))
+        return self._exploration.command(plan, state, observation)
 
     def plan(self, state: NavigationState, observation: NavigationObservation, component: Tensor) -> Tensor:
         """Command and speed of every robot, [B, N, 3] in units of u_max; one that shall explore has speed alone.
@@ -131,7 +248,4 @@ class Explorer(_ToGoal):
         )
         own = np.empty(labels.shape, np.int64)
         solve_components(positions, goals, labels, goals_seen, own)
-        goal = torch.from_numpy(own).to(state.positions.device)
-        command = self._towards(goal, state)
-        speed = torch.where(goal < 0, 1.0, torch.linalg.vector_norm(command, dim=-1))
-        return torch.cat((command, speed[..., None]), dim=-1)
+        return self._plan(torch.from_numpy(own), state)
