@@ -18,7 +18,6 @@ from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import world_of
 
-
 _SMOOTH = 0.01  # in units of u_max: errors shorter than this count by their square
 
 
@@ -158,9 +157,7 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def imitation_loss(
-    prediction: Tensor, target: Tensor, weight: Tensor | None = None, *, norm: bool = False
-) -> Tensor:
+def imitation_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None, *, norm: bool = False) -> Tensor:
     """Mean squared error of the command, and of the speed where it is predicted: [B, N, 2 or 3] each -> scalar.
 
     weight [B, N]: of each robot's error; None: all count alike. norm: of the command the mean length of the error in
