@@ -15,6 +15,7 @@ from typing import Any
 
 import make_coverage
 import make_scale
+import make_trials
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
@@ -204,6 +205,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "play": play,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
+    **make_trials.NUMBERS,
     **make_wire.NUMBERS,
 }
 
