@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench bench-coverage browser clean clean-kernels
+.PHONY: setup demo test lint docs bench bench-coverage browser clean clean-kernels
 
 setup: $(STAMP)
 
@@ -33,6 +33,10 @@ browser:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } || \
 	  echo "chromium could not be installed here: the browser tests will be skipped"
+
+# The docs site, in site/; a warning is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow.parquet as pq
+
 from benchmarks.kept import command
 from benchmarks.measure import machine
 from mast_swarm import Channel, rollout
@@ -56,8 +58,10 @@ def ran(config: SwarmConfig) -> dict[str, Any]:
     """The summary of a swarm, with the machine's load while it ran."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
     found = swarm(replace(config, out=SCRATCH))[1]
+    rows = pq.read_table(SCRATCH / "steps.parquet").to_pylist()
     shutil.rmtree(SCRATCH)
-    return found | {"load_after": round(os.getloadavg()[0], 1)}
+    curves = {name: [row[name] for row in rows] for name in found["metrics"]}
+    return found | {"load_after": round(os.getloadavg()[0], 1), "curves": curves}
 
 
 def row(found: dict[str, Any]) -> dict[str, Any]:
@@ -81,13 +85,19 @@ def row(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def simulated(config: SwarmConfig, metric: str) -> float:
-    """The metric at the end of the simulated run of the same start state."""
+def simulated(config: SwarmConfig, metric: str) -> list[float]:
+    """The metric over the simulated run of the same start state."""
     seed, scenario = config.start()
     world = tasks.find(config.task).make(config.settled)
     channel = Channel(delay=config.hop)
     run = rollout(world, config.policy, [seed], config.steps, channel=channel, scenarios=[scenario])
-    return float(run.metrics[metric][0, -1])
+    return run.metrics[metric][0].tolist()
+
+
+def both(curves: dict[str, list[float]]) -> dict[str, float]:
+    """Of each curve its end, and its mean over the mission."""
+    ends = {name: round(curve[-1], 4) for name, curve in curves.items()}
+    return ends | {f"{name}_mean": round(sum(curve) / len(curve), 4) for name, curve in curves.items()}
 
 
 def agreement(config: Config) -> Iterator[dict[str, Any]]:
@@ -102,8 +112,8 @@ def agreement(config: Config) -> Iterator[dict[str, Any]]:
         expected = simulated(chosen, metric)
         for transport in config.transport:
             found = ran(replace(chosen, transport=transport))
-            values = {"metric": metric, "processes": found["metrics"][metric], "simulated": expected}
-            yield {"task": config.task, "episode": episode, **values, **row(found)}
+            values = both({"processes": found["curves"][metric], "simulated": expected})
+            yield {"task": config.task, "episode": episode, "metric": metric, **values, **row(found)}
 
 
 def fit(config: Config) -> Iterator[dict[str, Any]]:

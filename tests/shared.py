@@ -44,6 +44,13 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses."""
+    from mast_swarm.swarm.fleet import free_ports as found
+
+    return found(count)
+
+
 class Stopped(Exception):
     """Thrown into a run to stop it between two epochs."""
 

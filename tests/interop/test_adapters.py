@@ -173,9 +173,9 @@ def test_a_critic_may_see_all_goals() -> None:
 def test_links_that_carry_one_way() -> None:
     env = TeamEnv("navigation", environments=2, agents=8, directed=True, observed=1, steps=2)
     policy = mast_swarm.Policy(replace(SMALL, observation_dim=6), seed=1)
-    assert env.directed
+    assert env.observation_spec["agents", "component"].dtype == torch.bool
     with set_exploration_type(ExplorationType.DETERMINISTIC):
-        ran = env.rollout(2, make_actor(policy, directed=env.directed))
+        ran = env.rollout(2, make_actor(policy))
     given = policy.inputs(env.episodes.world.observe(env.episodes.world.reset(env.episodes.seeds)))
     torch.testing.assert_close(ran["agents", "loc"][:, 0], policy(**given))
 

@@ -14,6 +14,10 @@ TOPICS: dict[str, dict[str, tuple[str, str]]] = {
             "evaluate:evaluate_verb",
             "roll policies out on the same start states; tables, summary, curves",
         ),
+        "reproduce": (
+            "paper:reproduce_verb",
+            "run the paper's experiments again: tables, figures, a row for every claim",
+        ),
         "verify": ("evaluate:verify_verb", "check the numbers on the cards of the shipped policies"),
         "bench": (
             "bench:bench_verb",
@@ -22,6 +26,7 @@ TOPICS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "make": {
         "train": ("train:train_verb", "learn a policy by imitation, on a GPU or a laptop; resumable"),
+        "tune": ("paper:tune_verb", "search for hyper-parameters, on one machine or many; resumable"),
         "check": ("tasks:check_verb", "check a task of your own, and say what to mend"),
     },
     "run on robots": {

@@ -128,10 +128,12 @@ class Central:
         self.attention_radius = policy.config.attention_radius
         self.extras = policy.surroundings(world.config.side)
         self.seeds = torch.zeros(0, dtype=torch.int64)
+        self.trail = policy.trail(world.config.dt)
 
     def start(self, seeds: Sequence[int]) -> None:
-        """The policy has no memory; the seeds decide how robots explore."""
+        """The seeds decide how robots explore, and robots may remember where they have been."""
         self.seeds = chance.as_tensor(seeds, self.world.device)
+        self.trail = self.policy.trail(self.world.config.dt)
 
     def given(self, observation: Observed) -> dict[str, Tensor]:
         """What the policy is given of an observation, by name, each [B, N, ...]."""
@@ -141,16 +143,17 @@ class Central:
         """What the policy predicts, [B, N, 2 or 3]."""
         return self.policy(**given, **self.extras)
 
-    def command(self, prediction: Tensor, landmark: Tensor, step: Tensor) -> Tensor:
+    def command(self, prediction: Tensor, landmark: Tensor, step: Tensor, away: Tensor | None = None) -> Tensor:
         """What robots do, [B, N, 2], given what the policy (or an expert in its place) predicts; step [B] int64."""
-        return self.policy.command(prediction, landmark, self.seeds, step * self.world.config.dt)
+        return self.policy.command(prediction, landmark, self.seeds, step * self.world.config.dt, away)
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         given = self.given(observation)
         mark("components")
         prediction = self.predict(given)
         mark("policy")
-        return self.command(prediction, observation.landmark, state.step)
+        away = None if self.trail is None else self.trail.away(observation.positions)
+        return self.command(prediction, observation.landmark, state.step, away)
 
 
 RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC}  # each kind's way to run alone

@@ -40,6 +40,8 @@ class EvaluateConfig:
     """Metres: robots neither keep nor pass on news from farther away (with --delay). Unset: from anywhere."""
     max_age: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Seconds: robots forget older news and do not pass it on (with --delay). Unset: news of any age counts."""
+    safe: bool = False
+    """Every robot runs the safety layer after its policy: none hits another that did not touch it at the start."""
     seed: int = 0
     """Chooses the start states (training never sees any of them), losses and failures."""
     record: int = 0
@@ -52,6 +54,10 @@ class EvaluateConfig:
     """Environments at once; unset: chosen from the team's size and the device."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where worlds and learned policies run."""
+    ray: Annotated[str | None, _UNSET, tyro.conf.DisallowNone] = None
+    """HOST:PORT of a Ray cluster on which batches of episodes run, or auto; unset: on this machine."""
+    gpus: float = 0.0
+    """GPUs (or a share of one) that a batch asks of the Ray cluster."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of learned policies' products (positions and phases stay fp32). bf16 is faster on GPUs, and on CPUs
     that have instructions for it."""

@@ -38,6 +38,7 @@ def rollout(
     name: str | None = None,
     record: int = 0,
     precision: str = "fp32",
+    safe: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Rollout:
     """Drive one batch of environments, one per seed, for `steps` control periods.
@@ -45,13 +46,13 @@ def rollout(
     policy: a name, a folder, file.py:NAME, or the thing itself: a learned policy, a controller, or a function
     (state, observation) -> command. Learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    precision: of a learned policy's products, fp32 or bf16. progress: is told of each instant done.
+    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of each instant done.
     """
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
     seeds = list(seeds)
-    loop = Loop(world, make_actor(policy, world, channel), precision=precision)
+    loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
     with torch.inference_mode():
         loop.start(seeds, scenarios)
         measured: list[dict[str, torch.Tensor]] = []

@@ -18,9 +18,10 @@ from mast_swarm.observation import Observed
 from mast_swarm.tasks import registry
 from mast_swarm.tasks.base import Task
 from mast_swarm.tasks.world import State, World
+from mast_swarm.train.team import TRAINING_SEEDS
 
 _TRIES = 100  # seeds that are tried for an environment whose start may be impossible
-_SEEDS = 2**31  # drawn ones are below: any library's seeds are
+_SEEDS = TRAINING_SEEDS, TRAINING_SEEDS + 2**32  # that are drawn: never those of a test
 
 
 class Episodes:
@@ -118,7 +119,7 @@ class Episodes:
 
     def _drawn(self, count: int) -> list[int]:
         """Seeds of start states that are possible."""
-        seeds = [int(seed) for seed in self._random.integers(_SEEDS, size=count)]
+        seeds = [int(seed) for seed in self._random.integers(*_SEEDS, size=count)]
         if self.world.config.starts_may_fail:
             seeds = [self._possible(seed) for seed in seeds]
         return seeds
@@ -131,7 +132,7 @@ class Episodes:
             except MastError:
                 if tried == _TRIES - 1:
                     raise
-                seed = int(self._random.integers(_SEEDS))
+                seed = int(self._random.integers(*_SEEDS))
         raise AssertionError("the last try gives a seed or an error")
 
 

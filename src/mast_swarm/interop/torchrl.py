@@ -5,9 +5,10 @@
     env.rollout(100, make_actor(policy))
 
 Keys of the robots, B environments of N, lie under "agents", as in TorchRL's own environments for teams: observation
-[B, N, ...], position and landmark [B, N, 2] metres, hears [B, N, N] bool, action [B, N, 2] in units of max_speed, and
-reward [B, N, 1]. "goals" [B, G, 2] metres are there where the task has some: a critic may see them. The task's metrics
-are under "metrics", each [B, 1].
+[B, N, ...], position and landmark [B, N, 2] metres, hears [B, N, N] bool, component [B, N] int64 (of directed links
+[B, N, N] bool: whose news can reach whom), action [B, N, 2] in units of max_speed, and reward [B, N, 1]. "goals"
+[B, G, 2] metres are there where the task has some: a critic may see them. The task's metrics are under "metrics", each
+[B, 1].
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from mast_swarm.interop.episodes import Episodes
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.learned import seeded
 from mast_swarm.model.policy import Policy
-from mast_swarm.observation import Observation
-from mast_swarm.space.graph import Graph
+from mast_swarm.space import components, reachable
 from mast_swarm.tasks.base import Task
 from mast_swarm.tasks.world import World
 
@@ -71,20 +71,16 @@ class TeamEnv(EnvBase):
             done=flag.clone(), terminated=flag.clone(), truncated=flag.clone(), shape=(batch,), device=here
         )
 
-    @property
-    def directed(self) -> bool:
-        """Whether some links carry one way only, which an actor has to be told."""
-        return self.episodes.observation.graph.directed
-
     def _seen(self) -> TensorDict:
         """What there is to see now."""
         episodes, observation = self.episodes, self.episodes.observation
-        batch, agents = episodes.environments, episodes.agents
+        batch, agents, graph = episodes.environments, episodes.agents, observation.graph
         team = {
             "observation": observation.features,
             "position": observation.positions,
             "landmark": observation.landmark,
-            "hears": observation.graph.adjacency(),
+            "hears": graph.adjacency(),
+            "component": reachable(graph) if graph.directed else components(graph),
         }
         metrics = {name: value.float()[:, None] for name, value in episodes.metrics.items()}
         found: dict[str, Any] = {
@@ -137,24 +133,16 @@ class Forward(nn.Module):
     information between components (see `Learned`).
     """
 
-    def __init__(self, policy: Policy, directed: bool) -> None:
+    def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.policy, self.directed = policy, directed
+        self.policy = policy
 
     def train(self, mode: bool = True) -> Forward:
         return super().train(False)
 
-    def forward(self, features: Tensor, positions: Tensor, hears: Tensor, goals: Tensor | None = None) -> Tensor:
-        batch, agents = hears.shape[:-2], hears.shape[-1]
-        b, i, j = hears.reshape(-1, agents, agents).nonzero().unbind(-1)
-        graph = Graph(b * agents + j, b * agents + i, math.prod(batch), agents, self.directed)
-        seen = Observation(
-            features=features.flatten(0, len(batch) - 1),
-            positions=positions.flatten(0, len(batch) - 1),
-            graph=graph,
-            goals=None if goals is None else goals.flatten(0, len(batch) - 1),
-        )
-        return self.policy(**self.policy.inputs(seen)).unflatten(0, batch)
+    def forward(self, *seen: Tensor) -> Tensor:
+        batch = seen[1].shape[:-2]  # of positions
+        return self.policy(*(part.flatten(0, len(batch) - 1) for part in seen)).unflatten(0, batch)
 
 
 class Spread(nn.Module):
@@ -170,12 +158,12 @@ class Spread(nn.Module):
         return mean, self.log_scale.exp().expand_as(mean)
 
 
-def make_actor(policy: Policy, *, scale: float = 0.5, directed: bool = False) -> ProbabilisticActor:
+def make_actor(policy: Policy, *, scale: float = 0.5) -> ProbabilisticActor:
     """A policy as a TorchRL actor: commands are normally distributed around those that the policy gives.
 
     It trains the policy's own weights, so that afterwards `policy.save(folder)` is what every other command takes:
     evaluation over a channel with delays, export, and so on. scale: the standard deviation at first, in units of
-    max_speed. directed: whether some links carry one way only (`TeamEnv.directed`).
+    max_speed.
     """
     if policy.config.exploration_time is not None:
         raise MastError(
@@ -184,7 +172,7 @@ def make_actor(policy: Policy, *, scale: float = 0.5, directed: bool = False) ->
     if scale <= 0:
         raise MastError(f"scale is {scale}: give a positive number of max_speeds")
     module = TensorDictModule(
-        Spread(Forward(policy, directed), scale).to(next(policy.parameters()).device),
+        Spread(Forward(policy), scale).to(next(policy.parameters()).device),
         in_keys=_in_keys(policy.config),
         out_keys=[(TEAM, "loc"), (TEAM, "scale")],
     )
@@ -199,7 +187,7 @@ def make_actor(policy: Policy, *, scale: float = 0.5, directed: bool = False) ->
     )
 
 
-def make_critic(config: PolicyConfig, *, seed: int = 0, directed: bool = False) -> TensorDictModule:
+def make_critic(config: PolicyConfig, *, seed: int = 0) -> TensorDictModule:
     """A network like a policy of these settings that gives each robot's value, ("agents", "state_value") [..., N, 1].
 
     It may see more than an actor does: with variant L it attends over gaps in the network, with C it sees all goals.
@@ -209,9 +197,10 @@ def make_critic(config: PolicyConfig, *, seed: int = 0, directed: bool = False) 
     assert isinstance(last, nn.Linear)
     with seeded(seed):
         policy.head[-1] = nn.Linear(last.in_features, 1)
-    return TensorDictModule(Forward(policy, directed), in_keys=_in_keys(config), out_keys=[(TEAM, "state_value")])
+    return TensorDictModule(Forward(policy), in_keys=_in_keys(config), out_keys=[(TEAM, "state_value")])
 
 
 def _in_keys(config: PolicyConfig) -> list[Any]:
-    keys: list[Any] = [(TEAM, "observation"), (TEAM, "position"), (TEAM, "hears")]
+    """What `Policy.forward` takes, in its order."""
+    keys: list[Any] = [(TEAM, "observation"), (TEAM, "position"), (TEAM, "component")]
     return [*keys, "goals"] if config.variant == "C" else keys

@@ -221,7 +221,7 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
     with contextlib.nullcontext() if given.log is None else Log(given.log, given.robot) as log:
         pilot = open_robot(settings, body, on_step=log)
         print(
-            f"robot {given.robot}: {pilot.policy.manifest['policy']}, {len(peers)} peers, {given.transport} at "
+            f"robot {given.robot}: {pilot.policy.manifest['policy']}, peers: {len(peers)}, {given.transport} at "
             f"{given.listen}, {settings.pace.rate:g} decisions per second",
             flush=True,
         )

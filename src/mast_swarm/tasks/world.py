@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
+from mast_swarm.space.apart import keep_apart
 from mast_swarm.tasks.base import WorldConfig
 
 
@@ -120,6 +121,16 @@ class World(ABC, Generic[ConfigT, StateT]):
         """
         command = limited(checked_command(command, tuple(state.positions.shape)))
         return command, command * (self.config.max_speed * self.config.dt)
+
+    def kept_apart(self, state: StateT, command: Tensor) -> Tensor:
+        """The command [B, N, 2] that robots follow in place of this one so that none hits another: the safety layer,
+        which every robot runs by itself (`space.apart`, docs/safety.md)."""
+        radius = getattr(self.config, "robot_radius", None)
+        if radius is None:
+            raise MastError(f"{self.task} does not say how large robots are: the safety layer needs a robot_radius")
+        longest = self.config.max_speed * self.config.dt
+        wanted = limited(checked_command(command, tuple(state.positions.shape))) * longest
+        return keep_apart(state.positions, wanted, 2 * radius, longest) / longest
 
     # Learning.
 

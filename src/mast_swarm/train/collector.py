@@ -97,7 +97,9 @@ class Collector:
         def draw(wanted: int) -> Any:
             needed = np.flatnonzero(~self._plan(wanted)[0])
             seeds = start_seeds(self.config, wanted, (self.first + int(e) for e in needed))
-            return self.team.world.draw_all(seeds) if seeds and self.config.gathers(wanted) else None
+            names = self.config.scenarios or (self.config.world.scenario,)
+            scenarios = [names[seed % len(names)] for seed in seeds]
+            return self.team.world.draw_all(seeds, scenarios) if seeds and self.config.gathers(wanted) else None
 
         ahead, self.drawn = self.drawn, None
         last = (self.config.collect or self.config.epochs) - 1

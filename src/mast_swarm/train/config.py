@@ -47,12 +47,17 @@ class TrainConfig:
     """Epochs of rollouts alone, which come first; all others then learn alone. 0: every epoch does both."""
     keep_every: int = 1
     """Control periods from one sample that is kept to the next."""
+    scenarios: tuple[str, ...] = ()
+    """Scenarios that the start states of training go round, one per environment; empty: the world's own."""
     carry: float = 0.0
     """Share of environments (but for those the expert drove) that go on where the last epoch left them."""
     expert: str = ""
     """Who is imitated: any controller of the task, or another name of one; empty: the task's own expert."""
     expert_share: float = 0.5
     """Probability that the expert drives an environment in an epoch; the policy drives the others."""
+    loss: Literal["square", "norm"] = "square"
+    """Of a command's error: its square, whose least mean is the mean of what the expert might do, or its length, whose
+    least mean is their geometric median: rather one of them than between them."""
     target_limit: float = 1.0
     """Longest target, in units of u_max. Above 1 targets tell how far goals are too; the world limits commands to 1."""
     weighted: bool = False

@@ -54,7 +54,7 @@ def metric_curves(
         figure.legend(loc="outside lower center", ncols=min(columns, len(lines)), title=meaning, title_fontsize=8.5)
         if title:
             axes.set_title(title, loc="left")
-        return _save(figure, path)
+        return save_figure(figure, path)
 
 
 def _scale(lines: Iterable[list[np.ndarray]], limits: tuple[float, float]) -> tuple[float, float]:
@@ -113,10 +113,11 @@ def frames(recordings: Recording | Sequence[Recording], path: Path, times: Seque
             axes_row[0].set_ylabel(recording.policy, fontsize=11, fontweight="bold", color=INK, labelpad=6)
         handles, labels = view.legend()
         figure.legend(handles, labels, loc="outside lower center", ncols=3 if columns == 1 else 5, handletextpad=0.4)
-        return _save(figure, path)
+        return save_figure(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format that the path's ending names; the path again."""
     kinds = figure.canvas.get_supported_filetypes()
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in kinds:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+_OLDEST = 600.0  # seconds: news that is older is shown as if it were so old
+
 Box = tuple[float, float, float, float]  # m: x, y of the lower left corner, x, y of the upper right one
 
 
@@ -68,6 +70,7 @@ class TaskView(ABC):
     def embedded_team(self, recording: Recording, ruler: Ruler, facts: Sequence[str]) -> dict[str, Any]:
         """The part of `embedded` that all tasks share; `facts` are the task's own."""
         frames, robots = recording.positions.shape[:2]
+        processes = _embedded_processes(recording)
         delay = "no delay" if recording.delay is None else f"delay {recording.delay:g} s per hop"
         return {
             "task": self.task.name,
@@ -89,7 +92,9 @@ class TaskView(ABC):
             "arrays": {
                 "positions": packed(ruler.measured(recording.positions), delta=True),
                 **{m.name: packed(recording.metrics[m.name].astype(np.float32)) for m in self.metrics},
+                **processes.pop("arrays", {}),
             },
+            **processes,
         }
 
     def title(self, axes: Axes, recording: Recording, index: int) -> None:
@@ -101,6 +106,25 @@ class TaskView(ABC):
         axes.grid(False)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
+
+
+def _embedded_processes(recording: Recording) -> dict[str, Any]:
+    """What page/swarm.js shows, where the robots were processes of their own: the recording then says what became of
+    each (`status`), how old its news was (`age`, seconds, -1: of nobody) and who got news from whom (`used`)."""
+    if "status" not in recording.frames:
+        return {}
+    age = recording.frames["age"]
+    stored = np.where(age < 0, 0, 1 + np.rint(100 * np.minimum(age, _OLDEST))).astype(np.uint16)
+    fresh = float(np.median(age[age >= 0])) if (age >= 0).any() else 0.0  # what is usual in this team
+    return {
+        "fresh": fresh,
+        "stale": max(float(age.max()), 2 * fresh, recording.dt),
+        "arrays": {
+            "status": packed(recording.frames["status"], delta=True),
+            "age": packed(stored, delta=True),
+            "used": packed(recording.frames["used"], delta=True),
+        },
+    }
 
 
 def check(recording: Recording) -> None:

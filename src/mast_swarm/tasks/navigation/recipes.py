@@ -12,6 +12,9 @@ MAST = PolicyConfig(task="navigation")
 PAPER = TrainConfig(world=NavigationConfig(), policy=MAST)
 RECIPES: dict[str, TrainConfig] = {
     "paper": PAPER,
+    # What the trials of a search start from: the paper searched with MLP encodings and no window, so as to favour none
+    # of its own.
+    "search": replace(PAPER, policy=replace(MAST, encoding="mlp", attention_radius=None), epochs=100),
     # What helps most is an expert that knows no more than the robots can: nothing is then left to guess. After that a
     # larger and more varied replay, and the late states of an episode.
     "best": replace(
