@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint docs bench bench-coverage browser web play-page clean clean-kernels
+.PHONY: setup demo test lint docs picture bench bench-coverage browser web play-page clean clean-kernels
 
 setup: $(STAMP)
 
@@ -54,6 +54,13 @@ $(SITE)/.ready: $(STAMP) $(PAGE)
 # For tests: where the page cannot be built they say why they skip.
 play-page: setup
 	@$(MAKE) --no-print-directory web || echo "the playground could not be built here: its browser tests will be skipped"
+
+# The README's moving picture.
+picture: setup
+	rm -rf runs/picture docs/pictures/moving.gif
+	$(BIN)/mast evaluate navigation --policy mast-m dhba-8 --delay 1 --scenario text:MAST --agents 80 --episodes 1 \
+	  --steps 240 --record 1 --out runs/picture
+	$(BIN)/mast replay runs/picture --out docs/pictures/moving.gif
 
 bench: setup
 	$(BIN)/python -m benchmarks
