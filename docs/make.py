@@ -31,6 +31,37 @@ def success(path: str, times: tuple[float, ...]) -> str:
     return table(["policy", *(f"t = {t:g} s" for t in times)], body)
 
 
+RIVALS = {
+    "mast-m": ("m-delay-1", "1 s per hop"),
+    "mast-m-paper": ("paper-recipe-alone", "1 s per hop"),
+    "dhba-8-relay-explore": ("rivals", "1 s per hop"),
+    "dhba-8-relay": ("rivals", "1 s per hop"),
+    "explorer": ("rivals", "none"),
+    "dhba-8-explore": ("rivals", "none"),
+    "dhba-8": ("rivals", "none"),
+    "lsap": ("rivals", "none"),
+}
+
+
+def beside(policies: tuple[str, ...], times: tuple[float, ...]) -> str:
+    """MAST-M and its fair rivals on the same start states: delay, success rate, and at the end distance and
+    collisions."""
+    rows = {name: load(f"docs/results/navigation/{name}.json")["rows"] for name, _ in RIVALS.values()}
+
+    def at(policy: str, metric: str, t: float, digits: int) -> str:
+        called = "m-paper" if policy == "mast-m-paper" else policy
+        (row,) = (r for r in rows[RIVALS[policy][0]] if (r["policy"], r["metric"], r["t"]) == (called, metric, t))
+        return f"{row['mean']:.{digits}f} ± {row['ci95']:.{digits}f}"
+
+    body = []
+    for policy in policies:
+        cells = [at(policy, "success_rate", t, 3) for t in times]
+        ends = [at(policy, "distance", 800.0, 0) + " m", at(policy, "collisions", 800.0, 2)]
+        body.append([f"`{policy}`", RIVALS[policy][1], *cells, *ends])
+    head = ["policy", "delay of news", *(f"t = {t:g} s" for t in times), "way per robot", "pairs that touch at 800 s"]
+    return table(head, body)
+
+
 def paired(path: str, t: float) -> str:
     """How much better a policy is than each that comes after it, on the same start states."""
     rows = [row for row in load(path)["paired"] if row["metric"] == "success_rate" and row["t"] == t]
@@ -185,7 +216,7 @@ def ppo() -> str:
 
 NUMBERS: dict[str, Callable[[], str]] = {
     "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
-    "mast-m": lambda: success("docs/results/navigation/m-delay-1.json", (50, 100, 200, 400, 800)),
+    "mast-m": lambda: beside(tuple(RIVALS), (50, 100, 200, 400, 800)),
     "mast-m-paired": lambda: paired("docs/results/navigation/m-delay-1.json", 800),
     "nine-starts": lambda: success("docs/results/navigation/nine-starts.json", (50, 100, 200, 400, 800)),
     "variants": lambda: success("docs/results/navigation/central.json", (50, 200, 800)),
