@@ -107,14 +107,20 @@ def test_a_policy_of_ones_own_that_remembers_where_it_was(browser: Any, site: st
     name = str(config.parent)
     loop = begun(name, Channel(delay=1.0))
     asked = given(loop, "mast-l", Channel(delay=1.0)) | {"drives": name}
-    with running(make_server("127.0.0.1", 0, site_files((name,), tmp_path / "made"))) as url:
-        page = Page(browser, f"{url}#robots=4&policy=lsap")
-        assert page.find("#drivers [data-key$=best]").text == "best"
-        reset(page, asked)
-        with torch.inference_mode():
-            for _ in range(14):
-                loop.step()
-        after = page.ask("mastPlay.advance(14)")
+    before = browser.current_window_handle
+    browser.switch_to.new_window("tab")  # other tests of this file keep their page
+    try:
+        with running(make_server("127.0.0.1", 0, site_files((name,), tmp_path / "made"))) as url:
+            page = Page(browser, f"{url}#robots=4&policy=lsap")
+            assert page.find("#drivers [data-key$=best]").text == "best"
+            reset(page, asked)
+            with torch.inference_mode():
+                for _ in range(14):
+                    loop.step()
+            after = page.ask("mastPlay.advance(14)")
+    finally:
+        browser.close()
+        browser.switch_to.window(before)
     state: Any = loop.state
     assert np.abs(array(after["positions"], ROBOTS, 2) - state.positions[0].numpy()).max() < 1e-3
 

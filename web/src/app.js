@@ -1,7 +1,7 @@
 // The page: what is shown, what is asked of the simulation, and what the user does with mouse, fingers and keys.
 
 import { HELP, TASKS, TOOLS } from "./words.js";
-import { drawCurve } from "./curve.js";
+import { drawCurve, lifted } from "./curve.js";
 import { aged, attention, fit, KEYS, Painter, palette } from "./paint.js";
 import workerText from "worker:text";
 
@@ -217,11 +217,26 @@ class Play {
     this.painter.paint(snap, positions, { focus: this.focus, layer, head, tool: this.tool, pointer: this.pointer, brush: BRUSH }, this.colours);
     const time = this.before.time + this.share() * (snap.time - this.before.time);
     drawCurve($("curve"), this.runs, time, this.colours);
+    this.legend();
     $("clock").textContent = `${time.toFixed(this.about.dt < 1 ? 1 : 0)} s`;
     $("metric").textContent = this.about.format(snap.metric);
     const behind = this.playing && this.reached < 0.85 * this.settings.speed;
     $("speed-value").textContent = behind ? `${+this.reached.toPrecision(2)}× of ${this.settings.speed}×` : `${this.settings.speed}×`;
     this.dirty = false;
+  }
+
+  /** Which line of the curve is whose, once there are several. */
+  legend() {
+    const used = new Set(this.runs.flatMap((run) => run.points.map((point) => point.colour))), shown = this.drivers.filter((one) => used.has(one.colour));
+    const told = shown.length > 1 ? shown.map((one) => `${one.label} ${lifted(one.colour, this.colours)}`).join() : "";
+    if (told === this.told) return;
+    this.told = told;
+    $("runs").replaceChildren(...(told ? shown : []).map((one) => {
+      const item = document.createElement("li"), line = document.createElement("i");
+      line.style.setProperty("--swatch", lifted(one.colour, this.colours));
+      item.append(line, one.label);
+      return item;
+    }));
   }
 
   // The parts of the page.

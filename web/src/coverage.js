@@ -333,9 +333,9 @@ function gaussians(chance, side, count) {
 }
 
 export const DENSITIES = {
-  gaussians: ["Many things that matter", (chance, side) => gaussians(chance, side, 32)],
-  few: ["Few things that matter", (chance, side) => gaussians(chance, side, 8)],
-  blank: ["Nothing yet: paint it", (chance, side) => new Float32Array(side * side)],
+  gaussians: ["32 features", (chance, side) => gaussians(chance, side, 32)],
+  few: ["8 features", (chance, side) => gaussians(chance, side, 8)],
+  blank: ["Empty: paint it", (chance, side) => new Float32Array(side * side)],
 };
 
 /** A world of 1024 m with `n` robots anywhere. */

@@ -9,6 +9,13 @@ export function niceStep(span, count) {
   return [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
 }
 
+/** A colour as it reads well on this page: lifted where the page is dark. */
+export function lifted(colour, colours) {
+  const numbers = (text) => (text.startsWith("#") ? [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16)) : text.match(/[\d.]+/g).map(Number));
+  const share = numbers(colours.world)[1] < 128 ? 0.35 : 0;
+  return `rgb(${numbers(colour).slice(0, 3).map((value) => Math.round(value + share * (255 - value))).join(" ")})`;
+}
+
 /** runs: [{points: [{t, value, colour}], faded}], the present one last; until: the time to show the present one up to. */
 export function drawCurve(canvas, runs, until, colours) {
   const { context: c, width, height } = fit(canvas), { left, right, top, bottom } = MARGIN;
@@ -34,13 +41,13 @@ export function drawCurve(canvas, runs, until, colours) {
     for (const point of run.points) {
       if (!run.faded && point.t > until + 1e-9) break;
       if (before) {
-        c.strokeStyle = point.colour;
+        c.strokeStyle = lifted(point.colour, colours);
         c.beginPath(); c.moveTo(x(before.t), y(before.value)); c.lineTo(x(point.t), y(point.value)); c.stroke();
       }
       before = point;
     }
     if (!run.faded && before) {
-      c.fillStyle = before.colour;
+      c.fillStyle = lifted(before.colour, colours);
       c.beginPath(); c.arc(x(before.t), y(before.value), 4, 0, 2 * Math.PI); c.fill();
     }
   }
