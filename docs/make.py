@@ -15,6 +15,7 @@ from typing import Any
 
 import make_coverage
 import make_scale
+import make_swarm
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
@@ -158,6 +159,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-decentral": decentral_benchmark,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
+    **make_swarm.NUMBERS,
     **make_wire.NUMBERS,
 }
 
