@@ -16,6 +16,7 @@ from typing import Any
 import make_coverage
 import make_scale
 import make_trials
+import make_swarm
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
@@ -224,6 +225,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
     **make_trials.NUMBERS,
+    **make_swarm.NUMBERS,
     **make_wire.NUMBERS,
 }
 
