@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import make_coverage
+import make_robots
 import make_scale
 import make_wire
 from blocks import DOCS, ROOT, load, table
@@ -158,6 +159,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-decentral": decentral_benchmark,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
+    **make_robots.NUMBERS,
     **make_wire.NUMBERS,
 }
 
