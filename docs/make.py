@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import make_coverage
+import make_robots
 import make_scale
 import make_trials
 import make_swarm
@@ -226,6 +227,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     **make_scale.NUMBERS,
     **make_trials.NUMBERS,
     **make_swarm.NUMBERS,
+    **make_robots.NUMBERS,
     **make_wire.NUMBERS,
 }
 
