@@ -16,8 +16,8 @@ from typing import Any
 import make_coverage
 import make_robots
 import make_scale
-import make_trials
 import make_swarm
+import make_trials
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
