@@ -4,9 +4,9 @@ Fifty robots look for fifty goals for 200 s. Each has the node that runs on real
 trust, its own stamps, over the virtual network, whose clock moves only when told. All faults have the same starts.
 Each finished run is a row in benchmarks/results/robot-faults.json; the same command goes on where it stopped.
 
-Two things are done once for the whole team rather than once in each robot, because they give the same there: whether
-the same bytes are rightly signed, and what the same weights make of what each robot holds (the batched computation of
-`mast_swarm.comms`, which tests hold equal to one robot's).
+Three things are done once for the whole team rather than once in each robot, because they give the same there: what
+the bytes of an entry say, whether they are rightly signed, and what the same weights make of what each robot holds (the
+batched computation of `mast_swarm.comms`, which tests hold equal to one robot's).
 """
 
 from __future__ import annotations
@@ -63,6 +63,23 @@ TROUBLES = {
 }
 
 
+@dataclass(frozen=True)
+class RememberingFormat(Format):
+    """Reads the same entry once for the whole team."""
+
+    known: dict[bytes, Entry] = field(default_factory=dict)
+
+    def decode(self, data: bytes, at: int) -> tuple[Entry, int] | str:
+        ends = at + self.entry_size
+        entry = self.known.get(data[at:ends])
+        if entry is not None:
+            return entry, ends
+        found = super().decode(data, at)
+        if not isinstance(found, str) and found[1] == ends:
+            self.known[data[at:ends]] = found[0]
+        return found
+
+
 class Remembering(Trust):
     """Checks real signatures, and of the same bytes once for the whole team."""
 
@@ -109,7 +126,7 @@ class Run:
 
     def _made(self) -> list[Node]:
         team, keys = _team(self.robots)
-        form = Format(team.identity, self.model, self.policy.config.message_width)
+        form = RememberingFormat(team.identity, self.model, self.policy.config.message_width)
         known: dict[tuple[int, bytes, bytes], bool] = {}
         # A message makes one hop per second, in rounds half-way between control instants; see `Node`.
         rules: dict[str, Any] = {"hop": SECOND // 4, "again": 3 * SECOND // 4, "max_age": self.trouble.max_age}

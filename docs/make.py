@@ -15,6 +15,7 @@ from typing import Any
 
 import make_coverage
 import make_scale
+import make_trials
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
@@ -42,6 +43,38 @@ def at_end(path: Path, policy: str) -> tuple[float, float]:
     rows = json.loads(path.read_text())["rows"]
     (row,) = (r for r in rows if (r["policy"], r["metric"], r["t"]) == (policy, "success_rate", 800.0))
     return row["mean"], row["ci95"]
+
+
+def play() -> str:
+    """Frames and control periods of the playground per second."""
+    found = load("benchmarks/results/play.json")
+    head = [
+        "policy",
+        "robots",
+        "delay",
+        "frames/s",
+        "control periods/s",
+        "one period",
+        "against torch, 1 thread",
+        "load",
+    ]
+    body = [
+        [
+            f"`{row['policy']}`",
+            str(row["robots"]),
+            f"{row['delay_s']:g} s",
+            f"{row['frames_per_second']:.0f}",
+            f"{row['periods_per_second']:.1f}",
+            f"{row['period_ms']:.0f} ms",
+            f"{row['ratio']:.1f}x",
+            f"{row['load']:.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    about = (
+        f"{found['cores']} cores shared with other work (load: processes that wanted one), {found['threads']} threads, "
+    )
+    return f"{about}10 control periods per second asked for:\n\n{table(head, body)}"
 
 
 def delay_results() -> dict[str, list[tuple[float, float, float]]]:
@@ -169,8 +202,10 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
+    "play": play,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
+    **make_trials.NUMBERS,
     **make_wire.NUMBERS,
 }
 

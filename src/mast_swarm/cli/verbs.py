@@ -6,13 +6,20 @@ from __future__ import annotations
 TOPICS: dict[str, dict[str, tuple[str, str]]] = {
     "look": {
         "demo": ("evaluate:demo", "watch two teams solve the same task, side by side"),
+        "play": ("play:play_verb", "the playground: drag, kill and cut off robots while they decide in your browser"),
         "list": ("tasks:list_verb", "what there is: tasks, scenarios, controllers, shipped policies, recipes"),
+        "completion": ("completion:completion", "let a shell complete commands, tasks, options and names"),
+        "doctor": ("doctor:doctor", "what a bug report should say of this machine, and a self-test of ten seconds"),
         "replay": ("evaluate:replay", "make the HTML replay of recorded episodes"),
     },
     "measure": {
         "evaluate": (
             "evaluate:evaluate_verb",
             "roll policies out on the same start states; tables, summary, curves",
+        ),
+        "reproduce": (
+            "paper:reproduce_verb",
+            "run the paper's experiments again: tables, figures, a row for every claim",
         ),
         "verify": ("evaluate:verify_verb", "check the numbers on the cards of the shipped policies"),
         "bench": (
@@ -22,6 +29,7 @@ TOPICS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "make": {
         "train": ("train:train_verb", "learn a policy by imitation, on a GPU or a laptop; resumable"),
+        "tune": ("paper:tune_verb", "search for hyper-parameters, on one machine or many; resumable"),
         "check": ("tasks:check_verb", "check a task of your own, and say what to mend"),
     },
     "run on robots": {

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from mast_swarm import __version__
@@ -20,11 +21,12 @@ from mast_swarm.evaluate.actors import Actor, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig, settled
 from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.policies import fitting, labels
-from mast_swarm.evaluate.recording import recording_name
+from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.files import new_folder
 from mast_swarm.model.config import PolicyConfig
+from mast_swarm.pool import Job, pool
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.world import World
 
@@ -51,17 +53,24 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
         raise MastError(f"the settings are those of a world for {config.world.task}, not for {task}: give both alike")
     if not config.policy:
         raise MastError("no policy was given: name at least one, see `mast list`")
-    world = found.make(fitting(config.world, config.policy), pick_device(config.device))
-    channel = None
-    if config.delay is not None:
-        channel = Channel(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Channel)})
+    world, channel = _world(found, config)
     actors = [make_actor(policy, world, channel) for policy in config.policy]
     _check_memory(world, actors, config.batch or 1)
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         start = world.reset([seed], [scenario])
     found.check_measured(world.metrics(start))
+    if config.safe:
+        world.kept_apart(start, start.positions * 0)
     return world, dict(zip(labels(config.policy, found.name), actors, strict=True))
+
+
+def _world(task: tasks.Task, config: EvaluateConfig) -> tuple[World[Any, Any], Channel | None]:
+    """The world, and what messages travel over, if they do."""
+    world = task.make(fitting(config.world, config.policy), pick_device(config.device))
+    if config.delay is None:
+        return world, None
+    return world, Channel(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Channel)})
 
 
 def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int) -> None:
@@ -111,8 +120,11 @@ def evaluate(
         return folder, before
     complete = False
     try:
-        for number, (name, actor) in enumerate(actors.items()):
-            _one_policy(world, number, name, actor, config, results, progress)
+        if config.ray is not None:
+            _on_cluster(named, world, list(actors), config, results, progress)
+        else:
+            for number, (name, actor) in enumerate(actors.items()):
+                _one_policy(world, number, name, actor, config, results, progress)
         complete = True
     except KeyboardInterrupt:
         raise Interrupted(folder) from None
@@ -132,6 +144,30 @@ def _one_policy(
     results: Results,
     progress: Progress,
 ) -> None:
+    instants = config.steps + 1
+    finished = results.episodes(number)
+    total, done = config.episodes * instants, len(finished) * instants
+    progress(name, done, total)
+    size = config.batch or _batch(world, config.seeds()[0], config.scenarios()[0])
+    for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
+
+        def tick(count: int, together: int = len(chosen)) -> None:
+            nonlocal done
+            done += count * together
+            progress(name, done, total)
+
+        _keep(results, number, name, chosen, *_part(world, name, actor, config, chosen, tick))
+
+
+def _part(
+    world: World[Any, Any],
+    name: str,
+    actor: Actor,
+    config: EvaluateConfig,
+    chosen: list[int],
+    tick: Callable[[int], None] = lambda count: None,
+) -> tuple[pa.Table, list[Recording]]:
+    """Some episodes of one policy: their table, and the recordings of those that are to be kept."""
     seeds, scenarios = config.seeds(), config.scenarios()
     keys = {
         "policy": name,
@@ -142,35 +178,66 @@ def _one_policy(
         "failure": float(config.failure),
         "relay_radius": None if actor.channel is None else actor.channel.relay_radius,
         "max_age": None if actor.channel is None else actor.channel.max_age,
+        "safe": config.safe,
         "seed": config.seed,
     }
-    instants = config.steps + 1
-    finished = results.episodes(number)
-    total, done = config.episodes * instants, len(finished) * instants
-    progress(name, done, total)
-    size = config.batch or _batch(world, seeds[0], scenarios[0])
-    for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
+    ran = rollout(
+        world,
+        actor,
+        [seeds[e] for e in chosen],
+        config.steps,
+        scenarios=[scenarios[e] for e in chosen],
+        name=name,
+        precision=config.precision,
+        safe=config.safe,
+        record=max(0, min(config.record - chosen[0], len(chosen))),
+        progress=tick,
+    )
+    episodes = [{"start": scenarios[e], "episode": e, "episode_seed": seeds[e]} for e in chosen]
+    return episode_table(keys, episodes, world.config.dt, ran.metrics), ran.recordings
 
-        def tick(count: int, together: int = len(chosen)) -> None:
-            nonlocal done
-            done += count * together
-            progress(name, done, total)
 
-        ran = rollout(
-            world,
-            actor,
-            [seeds[e] for e in chosen],
-            config.steps,
-            scenarios=[scenarios[e] for e in chosen],
-            name=name,
-            precision=config.precision,
-            record=max(0, min(config.record - chosen[0], len(chosen))),
-            progress=tick,
-        )
-        for episode, recording in zip(chosen, ran.recordings, strict=False):
-            recording.save(results.folder / recording_name(number, name, episode))
-        episodes = [{"start": scenarios[e], "episode": e, "episode_seed": seeds[e]} for e in chosen]
-        results.add(number, chosen[0], episode_table(keys, episodes, world.config.dt, ran.metrics))
+def _keep(
+    results: Results, number: int, name: str, chosen: list[int], table: pa.Table, recordings: list[Recording]
+) -> None:
+    for episode, recording in zip(chosen, recordings, strict=False):
+        recording.save(results.folder / recording_name(number, name, episode))
+    results.add(number, chosen[0], table)
+
+
+def _on_cluster(
+    task: str, world: World[Any, Any], names: list[str], config: EvaluateConfig, results: Results, progress: Progress
+) -> None:
+    """All policies at once, a job per batch of episodes; each is kept as it comes back."""
+    if tasks.source(task):
+        raise MastError(f"task {task} is in a file, which the machines of a cluster cannot find: install it there")
+    size = config.batch or _batch(world, config.seeds()[0], config.scenarios()[0])
+    jobs: dict[str, tuple[int, list[int]]] = {}
+    done = {name: len(results.episodes(number)) for number, name in enumerate(names)}
+    for number, name in enumerate(names):
+        progress(name, done[name], config.episodes)
+        finished = results.episodes(number)
+        for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
+            jobs[f"{name} {chosen[0]} to {chosen[-1]}"] = (number, chosen)
+    if not jobs:
+        return
+    workers = pool(config.ray)
+    try:
+        given = [Job(job, _job, (task, config, *which), config.gpus) for job, which in jobs.items()]
+        for job, found in workers.run(given):
+            number, chosen = jobs[job.name]
+            _keep(results, number, names[number], chosen, *found)
+            done[names[number]] += len(chosen)
+            progress(names[number], done[names[number]], config.episodes)
+    finally:
+        workers.close()
+
+
+def _job(task: str, config: EvaluateConfig, number: int, chosen: list[int]) -> tuple[pa.Table, list[Recording]]:
+    """What a machine of a cluster does: some episodes of the policy of that number."""
+    world, channel = _world(tasks.find(task), config)
+    actor = make_actor(config.policy[number], world, channel)
+    return _part(world, labels(config.policy, task)[number], actor, config, chosen)
 
 
 def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:
@@ -199,7 +266,7 @@ def _batch(world: World[Any, Any], seed: int, scenario: str) -> int:
 def _resolved(task: str, config: EvaluateConfig) -> dict[str, Any]:
     """The settings as plain JSON, named as on the command line, less those that do not change a result."""
     plain = dataclasses.asdict(config)
-    for name in ("out", "resume", "device", "batch"):
+    for name in ("out", "resume", "device", "batch", "ray", "gpus"):
         plain.pop(name)
     return {"task": task, **tasks.source(task), **plain.pop("world"), **plain}
 

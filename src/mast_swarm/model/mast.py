@@ -27,6 +27,7 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.norm2 = nn.LayerNorm(d)
         self.mlp = nn.Sequential(nn.Linear(d, 2 * d), nn.LeakyReLU(inplace=True), nn.Linear(2 * d, d))
+        self.dropout: nn.Module = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
     def before_attention(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
         """The embeddings x + added [..., d] (None: nothing is added), and what attention projects, [..., d]."""
@@ -37,8 +38,8 @@ class Block(nn.Module):
 
         rows [n] int64: answer [n, d] is that of the rows x[rows] of x [m, d]; None: of all, in their order.
         """
-        x, h = add_normed(x, rows, self.attention.out(answer), self.norm2)
-        return x, self.mlp(h)
+        x, h = add_normed(x, rows, self.dropout(self.attention.out(answer)), self.norm2)
+        return x, self.dropout(self.mlp(h))
 
 
 class MAST(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.explore import fill, heading, leashed
+from mast_swarm.explore import Trail, fill, heading, leashed, turned
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
 from mast_swarm.model.learned import (
@@ -110,11 +110,20 @@ class Policy(Learned):
         """Predictions [B, N, 2 or 3] from features [B, N, ...]; the rest as in `decide`."""
         return self.decide(self.perceive(features), positions, component, goals, path=path)
 
-    def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
+    def trail(self, dt: float) -> Trail | None:
+        """As in `Learned`: where the policy explores and remembers."""
+        places, config = self.config.exploration_memory, self.config
+        return Trail(places, config.exploration_spread, dt) if places and config.exploration_time else None
+
+    def command(
+        self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, away: Tensor | None = None
+    ) -> Tensor:
         """As in `Learned`: where the policy explores, headings fill what the prediction leaves open."""
         if self.config.exploration_time is None:
             return prediction
         headings = heading(seeds, time / self.config.exploration_time, prediction.shape[1])
+        if away is not None:
+            headings = turned(headings, away)
         return fill(prediction, leashed(headings, landmark, self.config.exploration_reach))
 
     def check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -18,6 +19,7 @@ from typing import Any
 from mast_swarm.errors import MastError, MastWarning, unknown
 from mast_swarm.robot.body import Body
 from mast_swarm.robot.exported import Exported
+from mast_swarm.robot.log import Log
 from mast_swarm.robot.node import Node
 from mast_swarm.robot.pilot import SECOND, Pace, Pilot, Step
 from mast_swarm.robot.stamps import Stamps
@@ -216,13 +218,14 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         stamps=stamps,
     )
     body = load_body(given.body, given.robot, options)
-    pilot = open_robot(settings, body)
-    print(
-        f"robot {given.robot}: {pilot.policy.manifest['policy']}, {len(peers)} peers, {given.transport} at "
-        f"{given.listen}, {settings.pace.rate:g} decisions per second",
-        flush=True,
-    )
-    pilot.run()
+    with contextlib.nullcontext() if given.log is None else Log(given.log, given.robot) as log:
+        pilot = open_robot(settings, body, on_step=log)
+        print(
+            f"robot {given.robot}: {pilot.policy.manifest['policy']}, peers: {len(peers)}, {given.transport} at "
+            f"{given.listen}, {settings.pace.rate:g} decisions per second",
+            flush=True,
+        )
+        pilot.run()
 
 
 def _rate(folder: str) -> float:
@@ -281,5 +284,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--max-age", type=float, metavar="S", help="keep and pass on no news that is older")
     add("--seed", type=int, default=0, help="of the mission, the same for all: how robots explore (0)")
     add("--float32", action="store_true", help="write messages as float32, not as float16")
+    add("--log", metavar="FILE.mcap", help="write what it does to a file that Foxglove opens; needs the package mcap")
     add("--stamps", metavar="FILE", help="where its stamps are remembered; else robot-N.stamp beside team.json")
     return parser

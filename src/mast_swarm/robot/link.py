@@ -36,6 +36,10 @@ class Link:
         self._tokens -= size
         return True
 
+    def charge(self, size: float) -> None:
+        """Take so many bytes out of the other's bucket, for the trouble that it has made."""
+        self._tokens -= size
+
     def header(self, sender: int, news: Iterable[News]) -> Header:
         """The header of the next datagram to the other, which carries this news."""
         self._sent = self._sent % (_SEQUENCES - 1) + 1

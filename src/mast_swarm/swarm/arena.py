@@ -94,6 +94,13 @@ class Arena:
             kept = {"positions": self.state.positions.float(), **self.world.frame(self.state, self.observation)}
         return {name: values.cpu().numpy() for name, values in kept.items()}
 
+    def warm_up(self) -> None:
+        """Do once, for nothing, what each instant needs: what is compiled when first used is then compiled."""
+        with torch.inference_mode():
+            moved = self.world.step(self.state, torch.zeros_like(self.state.positions))
+            self.world.metrics(moved)
+            self.world.frame(moved, self.world.observe(moved))
+
     def move(self) -> None:
         """One control period with the robots' last commands; the dead and those that wait stand still."""
         share = np.where(self.alive[:, None], self.command, 0.0) / self.world.config.max_speed

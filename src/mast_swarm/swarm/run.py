@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -65,12 +68,25 @@ def swarm(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the cores belong to the robots
     try:
-        with tempfile.TemporaryDirectory(prefix="mast-swarm-") as scratch:
+        with _terminated(), tempfile.TemporaryDirectory(prefix="mast-swarm-") as scratch:
             Mission(config, arena, log, source, Path(scratch), tell, show).run()
     finally:
         torch.set_num_threads(threads)
         summary = log.finish()
     return folder, summary
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: no process is left, and what happened is written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def exported(policy: str, task: str, given: str, tell: Callable[[str], None]) -> Path:
@@ -130,7 +146,9 @@ class Mission:
     def run(self) -> None:
         """All of it. Whatever happens, no process is left."""
         try:
+            self.tell(f"starting {self.config.robots} processes")
             self.launch(self.config.robots)
+            self.arena.warm_up()
             self.gather()
             self.fly()
         finally:
@@ -196,9 +214,9 @@ class Mission:
             if tick:
                 self.log.moves()
                 self.arena.move()
+            self.log.instant(time.monotonic() - started)
             while self.events and self.events[0][0] <= tick:
                 self.events.pop(0)[1]()
-            self.log.instant(time.monotonic() - started)
             self.show(self.log)
             if not self.arena.alive.any() and not self.fleet.members:
                 raise MastError(f"no robot is left: {self.log.last_words()}")

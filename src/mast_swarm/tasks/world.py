@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
+from mast_swarm.space.apart import keep_apart
 from mast_swarm.tasks.base import WorldConfig
 
 
@@ -121,6 +122,16 @@ class World(ABC, Generic[ConfigT, StateT]):
         command = limited(checked_command(command, tuple(state.positions.shape)))
         return command, command * (self.config.max_speed * self.config.dt)
 
+    def kept_apart(self, state: StateT, command: Tensor) -> Tensor:
+        """The command [B, N, 2] that robots follow in place of this one so that none hits another: the safety layer,
+        which every robot runs by itself (`space.apart`, docs/safety.md)."""
+        radius = getattr(self.config, "robot_radius", None)
+        if radius is None:
+            raise MastError(f"{self.task} does not say how large robots are: the safety layer needs a robot_radius")
+        longest = self.config.max_speed * self.config.dt
+        wanted = limited(checked_command(command, tuple(state.positions.shape))) * longest
+        return keep_apart(state.positions, wanted, 2 * radius, longest) / longest
+
     # Learning.
 
     def shown(self, observation: Observed, shape: tuple[int, ...]) -> Observed:
@@ -182,7 +193,8 @@ def limited(command: Tensor) -> Tensor:
 def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
     """The command itself if its shape is right and (on the CPU, where asking is free) it is finite."""
     if not isinstance(command, Tensor):
-        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}")
+        advice = "; torch.from_numpy makes one of an array" if isinstance(command, np.ndarray) else ""
+        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}{advice}")
     if tuple(command.shape) != expected:
         raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
     if command.device.type == "cpu" and not bool(torch.isfinite(command).all()):

@@ -18,7 +18,7 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay
-from mast_swarm.view.scene import TaskView
+from mast_swarm.view.scene import TaskView, channel_words
 
 
 def report(folder: Path) -> dict[str, Path]:
@@ -78,10 +78,18 @@ def _line(table: pa.Table, policy: str, view: TaskView) -> Curve:
 
 
 def _title(table: pa.Table) -> str:
-    """What the episodes of a table have in common, in a line."""
+    """What the episodes of a table have in common, in a line, and how robots talk and fail in a second one."""
     first = table.slice(0, 1).to_pylist()[0]
     episodes = len(pc.unique(table["episode"]))
     counted = f"{episodes} start states" if episodes > 1 else "1 start state"
-    facts = [first["scenario"]] if "scenario" in first else []
+    facts = [first["scenario"]] if "scenario" in first and tasks.find(first["task"]).starts is not None else []
     facts += [f"{first['agents']} robots"] if "agents" in first else []
-    return f"{first['task']}: {', '.join([*facts, counted])}"
+    delays, losses, failures = (
+        [value for value in pc.unique(table[name]).to_pylist() if value is not None]
+        if name in table.column_names
+        else []
+        for name in ("delay", "loss", "failure")
+    )
+    how = channel_words(max(delays, default=None), max(losses, default=0.0), max(failures, default=0.0))
+    below = f"\n{', '.join(how)}" if delays or len(how) > 1 else ""
+    return f"{first['task']}: {', '.join([*facts, counted])}{below}"

@@ -1,0 +1,1 @@
+"""Each figure, table and claim of the paper as one declared experiment of cells that are kept (`mast reproduce`)."""

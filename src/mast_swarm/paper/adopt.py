@@ -1,0 +1,123 @@
+"""Take over as cells what evaluations have measured elsewhere, with a note on where it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mast_swarm.errors import MastError
+from mast_swarm.files import read_json
+from mast_swarm.paper.cells import Cell, Result, Store, evaluation, weights
+from mast_swarm.paper.experiment import Size
+from mast_swarm.paper.navigation import by_paper
+from mast_swarm.paper.work import thinned
+from mast_swarm.tasks import registry as tasks
+
+_WORLD = {"navigation": ("agents", "scenario"), "coverage": ("agents", "features", "side", "dt")}
+
+
+def adopt(given: Path, store: Store) -> int:
+    """The cells of a results folder, of a summary.json, or of a cell of the coverage sweep; how many were new."""
+    if given.suffix == ".jsonl":
+        return _curve(given, store)
+    file = given / "summary.json" if given.is_dir() else given
+    found = read_json(file)
+    if found is None or "rows" not in found:
+        raise MastError(f"{given} holds no results of an evaluation: give its folder, or its summary.json")
+    if "cell" in found:
+        return _sweep(found, file, store)
+    whole = given / "episodes.parquet"
+    episodes = pq.read_table(whole) if given.is_dir() and whole.exists() else None
+    return _summary(found, file, episodes, store)
+
+
+def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any]) -> int:
+    before = store.load(cell)
+    if before is not None and not ("mean" in before.table.column_names and "mean" not in table.column_names):
+        return 0  # every episode is better than means alone
+    store.save(cell, Result(table, about))
+    return 1
+
+
+def _source(file: Path) -> str:
+    """Where results come from, without what only this machine knows."""
+    parts = file.resolve().parts
+    return "/".join(parts[parts.index("docs") :] if "docs" in parts else parts[-2:])
+
+
+def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> int:
+    if found.get("complete") is not True:
+        raise MastError(f"{file} is of an evaluation that was not finished: finish it first, with --resume")
+    task, count = found["task"], 0
+    about = {"from": _source(file), **{key: found[key] for key in ("device", "version", "torch")}, "seconds": None}
+    for policy in dict.fromkeys(row["policy"] for row in found["rows"]):
+        rows = [row for row in found["rows"] if row["policy"] == policy]
+        who = _named(task, policy)
+        if who is None:
+            continue  # a folder's name: nobody can tell today which weights those were
+        first, dt = rows[0], rows[0].get("dt", 1.0)
+        settings = {name: first[name] for name in _WORLD[task] if name in first}
+        settings |= {"episodes": first["episodes"], "steps": round(max(row["t"] for row in rows) / dt)}
+        cell = evaluation(task, who, **settings, seed=first["seed"], delay=first["delay"])
+        if episodes is not None:
+            table = thinned(episodes.filter(pc.equal(episodes["policy"], policy)), dt)
+        else:
+            names = ("metric", "t", "mean", "ci95", "episodes")
+            table = pa.table({name: pa.array([row[name] for row in rows]) for name in names})
+        count += _keep(store, cell, table, about)
+    return count
+
+
+def _named(task: str, policy: str) -> str | Cell | None:
+    """What a summary's name of a policy stands for: a controller, a shipped policy, or one that was trained by the
+    paper's recipe (l-paper)."""
+    if tasks.find(task).has_controller(policy) or weights(task, policy) is not None:
+        return policy
+    letter, _, rest = policy.partition("-")
+    return by_paper(Size(), letter.upper()) if task == "navigation" and rest == "paper" and letter in "mlc" else None
+
+
+def _curve(file: Path, store: Store) -> int:
+    """The epochs of a run by the paper's recipe for navigation: mast-l-paper-training.jsonl, a metrics.jsonl."""
+    letter = file.stem.removeprefix("mast-").removesuffix("-paper-training").upper()
+    if letter not in ("M", "L", "C"):
+        raise MastError(f"{file} is not one of mast-m-paper-training.jsonl, mast-l-... and mast-c-...")
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise MastError(f"cannot read {file}: {error}") from None
+    cell = Size().trained("navigation", "paper", f"{letter.lower()}-paper", policy={"variant": letter})
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
+    spent = round(sum(row["seconds"] for row in rows), 1)
+    return _keep(store, cell, table, {"from": _source(file), "seconds": spent})
+
+
+def _sweep(found: dict[str, Any], file: Path, store: Store) -> int:
+    """A cell of benchmarks.coverage_sweep: the time average and the cost at the end of every environment."""
+    if found["density"] != "gaussians":
+        return 0
+    count = 0
+    for driver, run in found["policies"].items():
+        policy = driver.removesuffix("-alone").removesuffix("-central")  # how it ran shows in the delay
+        if run["weights"] != weights("coverage", policy):
+            continue  # of weights that are no longer shipped
+        settings = {name: found[name] for name in ("agents", "features", "side", "dt", "episodes", "steps", "seed")}
+        cell = evaluation("coverage", policy, **settings, delay=run["delay"])
+        size = len(run["cost"])
+        table = pa.table(
+            {
+                "episode": pa.array(range(size)),
+                "t": pa.array([round(found["steps"] * found["dt"], 6)] * size),
+                "cost_time_average": pa.array(run["cost_time_average"]),
+                "cost": pa.array(run["cost"]),
+            }
+        )
+        about = {"from": _source(file), **{key: run[key] for key in ("device", "version", "precision", "seconds")}}
+        count += _keep(store, cell, table, about)
+    return count

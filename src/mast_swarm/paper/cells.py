@@ -1,0 +1,167 @@
+"""Cells: single pieces of an experiment, known by their settings, whose results are files that can be checked.
+
+A cell is a kind of work (see `work.py`) and its settings, plain as JSON. Its key is a hash of both, so a changed
+setting is another cell. A result is one Parquet file: the table, and in the file's own notes the settings, where and
+how long it ran, and a checksum of all this. What cannot be read, or does not agree with its checksum or with the
+settings that are asked for, counts as not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mast_swarm import zoo
+from mast_swarm.errors import MastError
+from mast_swarm.files import whole_file
+from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
+
+_NOTES = b"mast"  # where a Parquet file holds what is said of the table
+FORM = 1  # of the files: a change here makes every cell anew
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of work. The label is for people: it is no part of the key."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    label: str = field(default="", compare=False)
+    needs: Cell | None = field(default=None, compare=False)  # whose files it is given: a policy that is trained
+
+    @cached_property
+    def key(self) -> str:
+        """16 digits that no other settings share."""
+        return hashlib.sha256(_text({"form": FORM, "kind": self.kind, **self.settings}).encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """For people and files: the label and the key."""
+        return f"{re.sub('[^A-Za-z0-9._-]+', '_', self.label or self.kind)}-{self.key}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a cell gave: a table, notes on how it ran, and for a trained policy its files."""
+
+    table: pa.Table
+    about: Mapping[str, Any]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def _text(value: Any) -> str:
+    """JSON that is the same for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _checksum(cell: Cell, table: pa.Table, about: Mapping[str, Any]) -> str:
+    said = {"kind": cell.kind, "settings": cell.settings, "about": about}
+    return hashlib.sha256((_text(said) + _text(table.to_pydict())).encode()).hexdigest()
+
+
+class Store:
+    """A folder of results: cells/ for tables, policies/ for the files of trained policies (not kept in git)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cells, self.policies = folder / "cells", folder / "policies"
+        self._read: dict[str, Result | None] = {}
+        # Labels may have been written otherwise: the key decides.
+        self._paths = {path.stem.rpartition("-")[2]: path for path in sorted(self.cells.glob("*.parquet"))}
+
+    def path(self, cell: Cell) -> Path:
+        """Where a cell's result is, or will be."""
+        return self._paths.setdefault(cell.key, self.cells / f"{cell.name}.parquet")
+
+    def load(self, cell: Cell) -> Result | None:
+        """The result of a cell if it is there and whole."""
+        if cell.key not in self._read:
+            self._read[cell.key] = self._load(cell)
+        return self._read[cell.key]
+
+    def _load(self, cell: Cell) -> Result | None:
+        path = self.path(cell)
+        if not path.exists():
+            return None
+        try:
+            table = pq.read_table(path)
+            notes = json.loads((table.schema.metadata or {})[_NOTES])
+            table = table.replace_schema_metadata(None)
+            whole = notes["sha256"] == _checksum(cell, table, notes["about"])
+            same = notes["settings"] == json.loads(_text(cell.settings))
+        except (OSError, KeyError, ValueError, pa.ArrowException):
+            whole = same = False
+        if not (whole and same):
+            print(f"mast: {path} is damaged or of other settings: it will be made anew", file=sys.stderr)
+            return None
+        return Result(table, notes["about"])
+
+    def save(self, cell: Cell, result: Result) -> Path:
+        """Keep a result: it is there in full or not at all."""
+        for folder in (self.cells, self.policies / cell.key) if result.files else (self.cells,):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise MastError(f"cannot write to {folder}: {error.strerror}; give another --out") from None
+        for name, content in sorted(result.files.items()):  # before the table, which says that all is there
+            with whole_file(self.policies / cell.key / name) as part:
+                part.write_bytes(content)
+        notes = {
+            "kind": cell.kind,
+            "settings": cell.settings,
+            "about": result.about,
+            "sha256": _checksum(cell, result.table, result.about),
+        }
+        table = result.table.replace_schema_metadata({_NOTES: _text(notes)})
+        path = self.path(cell)
+        with whole_file(path) as part:
+            pq.write_table(table, part, compression="zstd")
+        self._read[cell.key] = Result(result.table, json.loads(_text(result.about)))
+        return path
+
+    def files(self, cell: Cell) -> dict[str, bytes] | None:
+        """The files of a trained policy; None where they are not at hand."""
+        found = {path.name: path.read_bytes() for path in (self.policies / cell.key).glob("*") if path.is_file()}
+        return found if {CONFIG_FILE, WEIGHTS_FILE} <= set(found) else None
+
+
+def weights(task: str, policy: str) -> str | None:
+    """What a shipped policy is known by: its settings and weights in 16 digits. None for what is not learned."""
+    folder = zoo.policies().get(f"{task}/{policy}")
+    if folder is None:
+        return None
+    files = [folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)]
+    return _content(*((str(file), file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache
+def _content(*files: tuple[str, int]) -> str:
+    """The files' content in 16 digits; read again only when they change."""
+    return hashlib.sha256(b"".join(Path(path).read_bytes() for path, _ in files)).hexdigest()[:16]
+
+
+def evaluation(task: str, policy: str | Cell, *, label: str = "", **settings: Any) -> Cell:
+    """A cell that rolls one policy out: a name of `mast list`, or a cell that trains one. The settings are those of
+    `mast evaluate`; those that are None are left out."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(policy, Cell):
+        who: dict[str, Any] = {"policy": "trained", "trained": {"kind": policy.kind, **policy.settings}}
+        return Cell("evaluate", {"task": task, **who, **given}, label or policy.label, policy)
+    known = weights(task, policy)
+    who = {"policy": policy, **({} if known is None else {"weights": known})}
+    parts = (policy, given.get("scenario"), f"d{given['delay']:g}" if "delay" in given else None)
+    return Cell("evaluate", {"task": task, **who, **given}, label or "-".join(str(p) for p in parts if p is not None))
+
+
+def training(task: str, recipe: str, label: str, **settings: Any) -> Cell:
+    """A cell that trains a policy: a recipe of a task with some settings in place of its own."""
+    return Cell("train", {"task": task, "recipe": recipe, "settings": settings}, label)

@@ -1,0 +1,101 @@
+"""Helpers of the experiments' rows and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from mast_swarm.paper.claims import CLAIMS
+from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, NOT_RUN, PARTLY, Found, Missing, Row
+from mast_swarm.paper.measured import Estimate
+
+Judged = tuple[str, str, str, str]
+"""By the paper's recipe, by our best, verdict, a sentence."""
+
+
+def judged(found: Found, claim: int, judge: Callable[[], Judged]) -> Row:
+    """The row of a claim; where cells are missing it says how many and what they take."""
+    try:
+        recipe, best, verdict, why = judge()
+        return Row(claim, CLAIMS[claim], recipe, best, verdict, why)
+    except Missing:
+        return Row(claim, CLAIMS[claim], verdict=NOT_RUN, why=lacking(found))
+    except (ValueError, IndexError):  # of a list that --quick has cut short
+        if not found.size.quick:
+            raise
+        return Row(claim, CLAIMS[claim], verdict=NOT_RUN, why="too few cells at the size of --quick")
+
+
+SECONDS = {
+    "train": 0.61,
+    "evaluate": 60.0,
+}  # on an H200: per epoch of the paper's navigation recipe, and per evaluation
+
+
+def lacking(found: Found) -> str:
+    """Why a row was not run, in numbers."""
+    cells = [found.cells[name] for name in found.lacking()]
+    training = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
+    training |= {cell.key: cell for cell in cells if cell.kind == "train"}
+    epochs = sum(int(cell.settings["settings"].get("epochs", 500)) for cell in training.values())
+    rest = sum(cell.kind != "train" for cell in cells)
+    spent = epochs * SECONDS["train"] + rest * SECONDS["evaluate"]
+    parts = [f"{len(training)} policies to train ({epochs} epochs)"] * bool(training) + [f"{rest} cells to run"] * bool(
+        rest
+    )
+    count = f"{len(cells)} of {len(found.cells)} cells are missing"
+    return f"{count}: {', '.join(parts)}, about {spent / 3600:.1f} h on an H200"
+
+
+def sign(difference: Estimate, *, wanted: int) -> str:
+    """The verdict on a difference that should be positive (1) or negative (-1)."""
+    if difference.above_zero if wanted > 0 else difference.below_zero:
+        return HOLDS
+    return FAILS if (difference.below_zero if wanted > 0 else difference.above_zero) else LEVEL
+
+
+def either(*parts: bool) -> str:
+    """holds if all parts of a claim do, partly if some do."""
+    return HOLDS if all(parts) else PARTLY if any(parts) else FAILS
+
+
+def present(found: Found, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in found.results]
+
+
+def curves(axes: Any, found: Found, names: Iterable[str], metric: str, label: Callable[[str], str] = str) -> None:
+    """Means over time with their bands, of those that are there."""
+    from mast_swarm.view.style import policy_colour, policy_dash
+
+    for number, name in enumerate(names):
+        if name not in found.results:
+            continue
+        t, mean, half = found.measured(name).curve(metric)
+        colour = policy_colour(number)
+        axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(t, mean, color=colour, linestyle=policy_dash(number), label=label(name), linewidth=1.6)
+    axes.set(xlabel="time (s)")
+    axes.margins(x=0)
+
+
+def heat(axes: Any, values: np.ndarray, rows: list[Any], columns: list[Any], title: str, spec: str = ".0f") -> None:
+    """A grid of numbers in colours; not a number: not run."""
+    shown = np.ma.masked_invalid(values)
+    axes.imshow(shown, cmap="cividis", aspect="auto", origin="lower")
+    axes.set_xticks(range(len(columns)), [str(c) for c in columns])
+    axes.set_yticks(range(len(rows)), [str(r) for r in rows])
+    axes.grid(False)
+    middle = float(np.nanmedian(values)) if np.isfinite(values).any() else 0.0
+    for i in range(len(rows)):
+        for j in range(len(columns)):
+            if np.isfinite(values[i, j]):
+                colour = "white" if values[i, j] < middle else "black"
+                axes.text(j, i, format(values[i, j], spec), ha="center", va="center", fontsize=7, color=colour)
+    axes.set_title(title, loc="left")
+
+
+def blank(axes: Any) -> None:
+    """Say on a figure that nothing has been run yet."""
+    axes.text(0.5, 0.5, "not run yet", ha="center", va="center", transform=axes.transAxes)

@@ -1,0 +1,110 @@
+"""What cells have measured, as experiments read it: means, intervals, curves, paired differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mast_swarm.evaluate.results import interval
+from mast_swarm.paper.cells import Result
+
+_RESAMPLES = 4000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and half its 95 % interval."""
+
+    mean: float
+    half: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval lies above 0."""
+        return self.mean - (self.half or 0.0) > 0
+
+    @property
+    def below_zero(self) -> bool:
+        return self.mean + (self.half or 0.0) < 0
+
+
+class Measured:
+    """The result of an evaluation. Of ones that were taken over from a summary only means are known, and intervals."""
+
+    def __init__(self, result: Result) -> None:
+        self.about = result.about
+        table = result.table
+        self.metrics: dict[str, np.ndarray] = {}  # [E, T]
+        self.means: dict[str, dict[float, Estimate]] = {}
+        if "mean" in table.column_names:
+            for row in table.to_pylist():
+                estimate = Estimate(row["mean"], row["ci95"])
+                self.means.setdefault(row["metric"], {})[round(row["t"], 6)] = estimate
+            self.episodes = int(table["episodes"][0].as_py())
+            self.t = np.array(sorted(next(iter(self.means.values()))))
+            return
+        table = table.sort_by([("episode", "ascending"), ("t", "ascending")])
+        self.t = np.unique(table["t"].to_numpy())
+        self.episodes = len(np.unique(table["episode"].to_numpy()))
+        for name in table.column_names[table.column_names.index("t") + 1 :]:
+            self.metrics[name] = table[name].to_numpy().astype(float).reshape(self.episodes, len(self.t))
+
+    @property
+    def end(self) -> float:
+        """The last instant, s."""
+        return float(self.t[-1])
+
+    def at(self, metric: str, t: float | None = None) -> Estimate:
+        """The mean over episodes at an instant (the nearest that was kept), or at the end."""
+        t = self.end if t is None else float(self.t[np.abs(self.t - t).argmin()])
+        if not self.metrics:
+            return self.means[metric][round(t, 6)]
+        return Estimate(*interval(self.metrics[metric][:, self.t == t][:, 0]))
+
+    def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """t [T] s, mean [T] and half the interval [T]."""
+        found = [self.at(metric, t) for t in self.t]
+        return self.t, np.array([e.mean for e in found]), np.array([e.half or 0.0 for e in found])
+
+    def values(self, metric: str, t: float | None = None) -> np.ndarray | None:
+        """Of every episode at an instant, [E]; None where only means are known."""
+        if not self.metrics:
+            return None
+        t = self.end if t is None else float(self.t[np.abs(self.t - t).argmin()])
+        return self.metrics[metric][:, self.t == t][:, 0]
+
+
+def difference(one: Measured, other: Measured, metric: str, t: float | None = None) -> Estimate:
+    """How much more one measures than the other: on the same start states paired, by the bootstrap; where only means
+    are known, as if the start states were others, which gives a wider interval."""
+    first, second = one.values(metric, t), other.values(metric, t)
+    if first is None or second is None or len(first) != len(second):
+        a, b = one.at(metric, t), other.at(metric, t)
+        return Estimate(a.mean - b.mean, float(np.hypot(a.half or 0.0, b.half or 0.0)))
+    return bootstrap(first - second)
+
+
+def bootstrap(values: np.ndarray) -> Estimate:
+    """The mean of values [E], and half of the 95 % interval of the means of samples drawn from them."""
+    if len(values) < 2:
+        return Estimate(float(np.mean(values)), None)
+    rng = np.random.default_rng(0)
+    means = values[rng.integers(0, len(values), (_RESAMPLES, len(values)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Estimate(float(np.mean(values)), float((high - low) / 2))
+
+
+def flat(measured: Measured, label: str, **columns: Any) -> list[dict[str, Any]]:
+    """Rows of an experiment's table: a mean with its interval for each metric and instant."""
+    rows = []
+    for metric in measured.metrics or measured.means:
+        for t in measured.t:
+            found = measured.at(metric, t)
+            row = {"policy": label, **columns, "metric": metric, "t": float(t), "mean": found.mean, "ci95": found.half}
+            rows.append({**row, "episodes": measured.episodes})
+    return rows

@@ -1,0 +1,84 @@
+"""The page with a row for every claim of the paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from mast_swarm.files import whole_file
+from mast_swarm.paper.claims import CLAIMS
+from mast_swarm.paper.experiment import NOT_RUN, Report, Row, Size
+
+
+def write_report(reports: list[Report], out: Path, size: Size) -> Path:
+    """Writes OUT/README.md and OUT/cells.md; the path of the first."""
+    rows = {row.claim: (row, report) for report in reports for row in report.rows}
+    missing = sorted(set(CLAIMS) - set(rows))
+    if missing:
+        raise AssertionError(f"no experiment judges the claims {missing}")
+    _write(out / "cells.md", _cells(reports))
+    _write(out / "README.md", _page(reports, rows, out, size))
+    return out / "README.md"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(text.replace("|", "/").replace("\n", " ") for text in line) + " |\n" for line in lines
+    )
+
+
+def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path, size: Size) -> str:
+    counts = Counter(row.verdict for row, _ in rows.values())
+    total = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    body = []
+    for claim in sorted(CLAIMS):
+        row, report = rows[claim]
+        verdict = row.verdict if row.verdict != NOT_RUN else f"{NOT_RUN}: {row.why}"
+        why = "" if row.verdict == NOT_RUN else row.why
+        link = f"[{report.experiment.name}](#{report.experiment.name})"
+        body.append([str(claim), CLAIMS[claim], row.recipe, row.best, verdict, why, link])
+    head = ["#", "the paper says", "by the paper's recipe", "by our best", "holds?", "measured how", "experiment"]
+    parts = [
+        "# Every figure, table and claim of the paper\n\n",
+        "A page that `mast reproduce --all --report` writes; nothing here is written by hand. Numbers are means with "
+        "half of their 95 % interval. *Within interval* means that the interval of the difference contains 0. "
+        "Differences are paired over the same start states, by the bootstrap, where every episode is kept.\n\n",
+        "**These are numbers of `--quick`: they say nothing.**\n\n" if size.quick else "",
+        f"Of {len(CLAIMS)}: {total}. [Every cell with its hardware and time](cells.md).\n\n",
+        _table(head, body),
+        "\n## Experiments\n\n",
+    ]
+    for report in reports:
+        experiment = report.experiment
+        parts.append(
+            f"### {experiment.name}\n\n{experiment.title[0].upper()}{experiment.title[1:]} ({experiment.paper}). "
+        )
+        lack = f", {report.lacking} are missing" if report.lacking else ""
+        parts.append(f"{len(report.cells)} cells{lack}: `mast reproduce {experiment.name}`.")
+        parts.append(f" {experiment.notes}\n\n" if experiment.notes else "\n\n")
+        if (out / "figures" / f"{experiment.name}.png").exists():
+            pdf = f"([PDF](figures/{experiment.name}.pdf))"
+            parts.append(f"![{experiment.title}](figures/{experiment.name}.png)\n\n{pdf}\n\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _cells(reports: list[Report]) -> str:
+    """Where every cell ran and how long it took."""
+    seen: dict[str, list[str]] = {}
+    for report in reports:
+        for name, result in report.results.items():
+            cell, about = report.cells[name], result.about
+            spent = about.get("seconds")
+            row = [cell.label or name, cell.kind, str(about.get("device", "-")), str(about.get("precision", "-"))]
+            row += ["-" if spent is None else f"{spent:.1f}", str(about.get("from", "run here")), cell.key]
+            seen.setdefault(cell.key, row)
+    head = ["cell", "kind", "hardware", "precision", "seconds", "taken from", "key"]
+    text = "# Cells\n\nWritten by `mast reproduce --report`. A cell is kept under its key, a hash of its settings.\n\n"
+    return text + _table(head, sorted(seen.values()))

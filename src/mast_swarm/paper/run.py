@@ -1,0 +1,181 @@
+"""What `mast reproduce` does: run the cells that are missing, then tables, figures and rows of each experiment."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+import mast_swarm
+from mast_swarm.errors import MastError, unknown
+from mast_swarm.files import whole_file, write_json
+from mast_swarm.paper import coverage, navigation, properties  # noqa: F401  (they declare their experiments)
+from mast_swarm.paper.adopt import adopt
+from mast_swarm.paper.cells import Cell, Result, Store
+from mast_swarm.paper.config import ReproduceConfig
+from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
+from mast_swarm.paper.measured import Measured, flat
+from mast_swarm.paper.report import write_report
+from mast_swarm.paper.work import as_bytes, run
+from mast_swarm.pool import Job, pool
+
+
+def reproduce(config: ReproduceConfig) -> list[Report]:
+    """Run, draw and report what was asked for; prints how it goes."""
+    for name in config.names:
+        if name not in EXPERIMENTS:
+            raise unknown("experiment", name, EXPERIMENTS)
+    store, size = Store(folder(config)), Size(config.quick)
+    for given in config.adopt:
+        print(f"{given}: {adopt(given, store)} cells taken over", flush=True)
+    if config.list:
+        _show(store, size, config.names)
+        return []
+    chosen = list(EXPERIMENTS) if config.all else list(config.names)
+    if not chosen and not config.report:
+        if config.adopt:
+            return []
+        raise MastError(f"name an experiment, or give --all or --report; there are {', '.join(EXPERIMENTS)}")
+    cells = {name: dict(EXPERIMENTS[name].cells(size)) for name in chosen}
+    if not config.kept:
+        _run_missing([cell for found in cells.values() for cell in found.values()], store, config)
+    for name in chosen:
+        made = _one(EXPERIMENTS[name], cells[name], store, size, folder(config))
+        print(
+            f"{name}: {len(made.results)} of {len(made.cells)} cells, {folder(config) / 'figures' / name}.png",
+            flush=True,
+        )
+    reports = [_gathered(experiment, store, size) for experiment in EXPERIMENTS.values()] if config.report else []
+    if config.report:
+        print(f"report: {write_report(reports, folder(config), size)}")
+    return reports
+
+
+def folder(config: ReproduceConfig) -> Path:
+    """Where results are."""
+    if config.out is not None:
+        return config.out
+    if config.quick:
+        return Path("runs/reproduce-quick")
+    clone = Path(mast_swarm.__file__).parents[2] / "docs" / "results"
+    return clone if clone.is_dir() else Path("runs/reproduce")
+
+
+def _show(store: Store, size: Size, names: tuple[str, ...]) -> None:
+    """The experiments and how much of each is there; of those that are named, every cell."""
+    for name in names:
+        for cell in EXPERIMENTS[name].cells(size).values():
+            print(f"{name}  {'there  ' if store.path(cell).exists() else 'missing'}  {cell.name}")
+    if names:
+        return
+    width = max(map(len, EXPERIMENTS))
+    for name, experiment in EXPERIMENTS.items():
+        cells = list(experiment.cells(size).values())
+        there = sum(store.path(cell).exists() for cell in cells)
+        print(f"{name:<{width}}  {there:>3} of {len(cells):>3} cells  {experiment.title}")
+
+
+def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -> None:
+    """Run what is not there: first the training that the others need, then the others."""
+    wanted = [cell for cell in cells if not config.only or any(word in cell.label for word in config.only)]
+    missing = {cell.key: cell for cell in wanted if store.load(cell) is None}
+    needed = [cell.needs for cell in missing.values() if cell.needs is not None]
+    first = {c.key: c for c in (*needed, *missing.values()) if c.kind == "train" and _untrained(c, store)}
+    then = {key: cell for key, cell in missing.items() if key not in first and cell.kind != "train"}
+    if not first and not then:
+        return
+    cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    jobs = config.jobs or (1 if cuda else os.cpu_count() or 1)
+    workers = pool(config.ray, jobs)
+    began, done, total = time.monotonic(), 0, len(first) + len(then)
+    scratch = folder(config) / "training"
+    try:
+        for wave in (first, then):
+            work = {cell.name: cell for cell in wave.values()}
+            ready = [
+                Job(name, run, (_bare(cell), _given(cell, store), config.device, str(scratch)), config.gpus)
+                for name, cell in work.items()
+                if config.seconds is None or time.monotonic() - began < config.seconds
+            ]
+            for job, result in workers.run(ready):
+                store.save(work[job.name], result)
+                done += 1
+                print(f"{done} of {total}: {job.name}: {result.about['seconds']:.0f} s", flush=True)
+                if config.seconds is not None and time.monotonic() - began > config.seconds:
+                    print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
+                    return
+    finally:
+        workers.close()
+
+
+def _untrained(cell: Cell, store: Store) -> bool:
+    return store.load(cell) is None or store.files(cell) is None
+
+
+def _bare(cell: Cell) -> Cell:
+    """A cell as it is sent to where it runs."""
+    return Cell(cell.kind, dict(cell.settings), cell.label)
+
+
+def _given(cell: Cell, store: Store) -> dict[str, bytes]:
+    """The files that a cell is given: of the policy that was trained for it."""
+    if cell.needs is None:
+        return {}
+    return store.files(cell.needs) or {}
+
+
+def _gathered(experiment: Experiment, store: Store, size: Size, cells: Mapping[str, Cell] | None = None) -> Report:
+    cells = dict(experiment.cells(size)) if cells is None else cells
+    loaded = {name: store.load(cell) for name, cell in cells.items()}
+    results: dict[str, Result] = {name: result for name, result in loaded.items() if result is not None}
+    return Report(experiment, experiment.rows(Found(cells, results, size)), cells, results)
+
+
+def _one(experiment: Experiment, cells: Mapping[str, Cell], store: Store, size: Size, out: Path) -> Report:
+    """Table, figure and rows of one experiment, of what is there."""
+    made = _gathered(experiment, store, size, cells)
+    found = Found(cells, made.results, size)
+    for name in ("tables", "figures", "rows"):
+        (out / name).mkdir(parents=True, exist_ok=True)
+    rows = (experiment.table or _evaluations)(found)
+    if rows:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
+        with whole_file(out / "tables" / f"{experiment.name}.parquet") as part:
+            pq.write_table(table, part, compression="zstd")
+    write_json(out / "rows" / f"{experiment.name}.json", [vars(row) for row in made.rows])
+    if experiment.draw is not None:
+        from matplotlib.figure import Figure
+
+        from mast_swarm.view.style import style
+
+        with style():
+            figure = Figure(figsize=experiment.shape, layout="constrained")
+            experiment.draw(found, figure)
+            for kind in ("png", "pdf"):
+                with whole_file(out / "figures" / f"{experiment.name}.{kind}") as part:
+                    part.write_bytes(as_bytes(figure, kind))
+    return made
+
+
+def _evaluations(found: Found) -> list[dict[str, object]]:
+    """The rows of all evaluations of an experiment, with the settings that tell them apart."""
+    rows = []
+    for name in found:
+        cell = found.cells[name]
+        if cell.kind == "evaluate":
+            plain = {
+                k: v
+                for k, v in cell.settings.items()
+                if isinstance(v, int | float | str) and k not in ("policy", "weights")
+            }
+            rows += flat(Measured(found[name]), name, **plain)
+        else:
+            table = found[name].table.to_pylist()
+            rows += [{"cell": name, **row} for row in table]
+    return rows

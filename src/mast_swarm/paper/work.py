@@ -1,0 +1,174 @@
+"""What cells do: a function per kind, from plain settings to a result. Each runs in any process, on any machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from mast_swarm import __version__
+from mast_swarm.comms.config import Channel
+from mast_swarm.evaluate.actors import make_actor, pick_device
+from mast_swarm.evaluate.config import settled
+from mast_swarm.evaluate.policies import fitting
+from mast_swarm.evaluate.rollout import rollout
+from mast_swarm.evaluate.run import evaluate
+from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
+from mast_swarm.paper.cells import Cell, Result
+from mast_swarm.paper.cities import FOLDER
+from mast_swarm.space import components
+from mast_swarm.tasks import registry as tasks
+from mast_swarm.train.config import changed, plain, recipe
+from mast_swarm.train.run import train
+from mast_swarm.train.tune_config import TuneConfig
+
+INSTANTS = 81  # at most, that a table keeps of an episode: each 10 s of 800 s
+
+
+def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Result:
+    """Do what a cell says. files: of the policy that it needs; scratch: a folder for what training has so far."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        found = KINDS[cell.kind](dict(cell.settings), Path(folder), device, Path(scratch) / cell.key)
+    place = pick_device(device)
+    about = {
+        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine() + " CPU",
+        "seconds": round(time.monotonic() - began, 1),
+        "version": __version__,
+        "torch": torch.__version__,
+        **found.about,
+    }
+    return Result(found.table, about, found.files)
+
+
+def _evaluation(settings: dict[str, Any], folder: Path, device: str) -> tuple[str, Any]:
+    """The task and the configuration of an evaluation."""
+    task = settings.pop("task")
+    if settings["policy"] == "trained":
+        settings["policy"] = str(folder)
+    for name in ("weights", "trained", "points"):
+        settings.pop(name, None)
+    if "city" in settings:
+        settings["density"] = f"points:{FOLDER / settings.pop('city')}"
+    precision = "bf16" if pick_device(device).type == "cuda" else "fp32"
+    return task, settled(tasks.find(task), device=device, precision=precision, **settings)
+
+
+def _evaluate(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+    """Every metric of every episode, at instants that are evenly spread."""
+    task, config = _evaluation(settings, folder, device)
+    with tempfile.TemporaryDirectory() as out:
+        made, _ = evaluate(task, replace(config, out=Path(out) / "run"))
+        table = pq.read_table(made / "episodes.parquet")
+    return Result(thinned(table, config.world.dt), {"precision": config.precision})
+
+
+def thinned(table: pa.Table, dt: float) -> pa.Table:
+    """Of an evaluation's table what a cell keeps: episode, t and the metrics, at no more than INSTANTS instants."""
+    names = table.column_names
+    kept = ["episode", *names[names.index("t") :]]
+    steps = round(float(pc.max(table["t"]).as_py()) / dt)
+    every = max(1, -(-steps // (INSTANTS - 1)))
+    number = np.round(table["t"].to_numpy() / dt).astype(int)
+    chosen = table.filter(pa.array((number % every == 0) | (number == steps))).select(kept)
+    rounded = [pc.round(chosen[name], 6) if name not in ("episode", "t") else chosen[name] for name in kept]
+    return pa.table(dict(zip(kept, rounded, strict=True)))
+
+
+def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+    """A policy, and the numbers of each epoch. Goes on with a run that was stopped, where its folder is still there."""
+    task = tasks.find(settings["task"])
+    config = changed(recipe(settings["recipe"], task), settings["settings"])
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    stopped = (scratch / "config.json").exists()
+    train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=True)
+    rows = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
+    files = {name: (scratch / "best" / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    for path in sorted(scratch.glob("*.safetensors")):  # checkpoints: the run is at its end
+        path.unlink()
+    return Result(table, {"resumed": stopped, "config": plain(config)}, files)
+
+
+def _connectivity(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+    """Of start states: how the communication graph falls apart, and what nobody sees."""
+    task, config = _evaluation({**settings, "policy": "lsap", "steps": 1}, folder, "cpu")
+    world = tasks.find(task).make(config.world)
+    rows: dict[str, list[float]] = {name: [] for name in ("episode", "parts", "largest", "together", "goals_seen")}
+    for episode, (seed, scenario) in enumerate(zip(config.seeds(), config.scenarios(), strict=True)):
+        state = world.reset([seed], [scenario])
+        seen = world.observe(state)
+        sizes = torch.unique(components(seen.graph)[0], return_counts=True)[1].double()
+        robots, goals = state.positions.shape[1], state.goals.shape[1]
+        found = {
+            "episode": episode,
+            "parts": len(sizes),
+            "largest": float(sizes.max()) / robots,  # share of the robots
+            "together": float((sizes**2).sum()) / robots**2,  # probability that two robots can reach each other
+            "goals_seen": len(torch.unique(seen.goals_seen[seen.goals_seen >= 0])) / goals,
+        }
+        for name, value in found.items():
+            rows[name].append(value)
+    return Result(pa.table(rows), {})
+
+
+def _spacing(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+    """Where robots stand at the end of a rollout: how even their distances are, and how much lies under them."""
+    task, config = _evaluation(settings, folder, device)
+    found = tasks.find(task)
+    world = found.make(fitting(config.world, config.policy), pick_device(config.device))
+    channel = None if config.delay is None else Channel(delay=config.delay)
+    rows: dict[str, list[float]] = {name: [] for name in ("episode", "nearest", "unevenness", "importance", "cost")}
+    for episode, seed in enumerate(config.seeds()):
+        ran = rollout(world, make_actor(config.policy[0], world, channel), [seed], config.steps)
+        places = ran.state.positions[0].cpu().double()
+        apart = torch.cdist(places, places).fill_diagonal_(float("inf")).amin(1)
+        density: torch.Tensor = ran.state.density[0].cpu()  # type: ignore[attr-defined]
+        cell = (places / world.config.resolution).long().clamp(0, density.shape[-1] - 1)
+        rows["episode"].append(episode)
+        rows["nearest"].append(float(apart.mean()))  # m, to the nearest robot
+        rows["unevenness"].append(float(apart.std() / apart.mean()))  # 0: all distances are equal
+        rows["importance"].append(float(density[cell[:, 1], cell[:, 0]].double().mean() / density.double().mean()))
+        rows["cost"].append(float(ran.metrics["cost_time_average"][0, -1]))
+    return Result(pa.table(rows), {"precision": "fp32"})
+
+
+def _search(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+    """A search for hyper-parameters: a row per trial."""
+    from mast_swarm.train.tune import trials, tune
+
+    given: Any = {n: tuple(value) if isinstance(value, list) else value for n, value in settings["settings"].items()}
+    study = tune(settings["task"], TuneConfig(**{**given, "out": scratch, "device": device}), settings.get("changes"))
+    return Result(trials(study), {"best": dict(study.best_params)})
+
+
+Kind = Callable[[dict[str, Any], Path, str, Path], Result]
+KINDS: dict[str, Kind] = {
+    "evaluate": _evaluate,
+    "train": _train,
+    "connectivity": _connectivity,
+    "spacing": _spacing,
+    "search": _search,
+}
+
+
+def as_bytes(figure: Any, kind: str) -> bytes:
+    """A figure as a file."""
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, **({"metadata": {"CreationDate": None}} if kind == "pdf" else {}))
+    return out.getvalue()

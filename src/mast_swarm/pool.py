@@ -1,0 +1,153 @@
+"""Many pieces of work at once: in local processes, or on a Ray cluster. Results come as they finish."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+from mast_swarm.errors import MastError
+
+_TRIES = 3  # of work whose process died
+_REACH = 5.0  # s to wait for an address
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work: a function of a module, and what it is given. It may run in any process, and more than once."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    gpus: float = 0.0
+
+
+class Pool(Protocol):
+    """Where jobs run."""
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
+        """Each job and what it gave, as they finish. An error in one ends the rest."""
+
+    def close(self) -> None:
+        """Give back what was taken."""
+
+
+class Local:
+    """This machine: so many processes at a time; one is this very process."""
+
+    def __init__(self, processes: int = 1) -> None:
+        if processes < 1:
+            raise MastError(f"{processes} processes: give 1 or more")
+        self.processes = processes
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
+        if self.processes == 1 or len(jobs) < 2:
+            for job in jobs:
+                yield job, job.function(*job.arguments)
+            return
+        left = dict(enumerate(jobs))
+        for attempt in range(_TRIES):
+            try:
+                for number, found in self._once(left):
+                    yield left.pop(number), found
+                return
+            except BrokenProcessPool:  # a process was killed: what it had is done again
+                if attempt + 1 == _TRIES:
+                    names = ", ".join(job.name for job in list(left.values())[:3])
+                    raise MastError(
+                        f"processes died {_TRIES} times over {names}: is memory short? give --jobs 1"
+                    ) from None
+
+    def _once(self, left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
+        threads = max(1, (os.cpu_count() or 1) // self.processes)
+        executor = ProcessPoolExecutor(
+            min(self.processes, len(left)), get_context("spawn"), initializer=_few_threads, initargs=(threads,)
+        )
+        waiting: dict[Future[Any], int] = {}
+        try:
+            for number, job in left.items():
+                waiting[executor.submit(job.function, *job.arguments)] = number
+            while waiting:
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    yield waiting.pop(future), future.result()
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        """Processes end with each run."""
+
+
+def _few_threads(threads: int) -> None:
+    """Share the cores among processes: those that start here read this before they load any library."""
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+class Ray:
+    """A Ray cluster. Jobs of a machine that dies are run again on others."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MastError("--ray needs Ray, which is not installed: pip install 'mast-swarm[cluster]'") from None
+        check_reachable(address)
+        self.ray = ray
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
+        except Exception as error:  # whatever Ray says of an address
+            raise MastError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from None
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
+        ray = self.ray
+        task = ray.remote(max_retries=_TRIES, retry_exceptions=False)(_call)
+        waiting = {
+            task.options(num_cpus=1, num_gpus=job.gpus, name=job.name).remote(job.function, job.arguments): job
+            for job in jobs
+        }
+        try:
+            while waiting:
+                for reference in ray.wait(list(waiting), num_returns=1)[0]:
+                    job = waiting.pop(reference)
+                    try:
+                        yield job, ray.get(reference)
+                    except ray.exceptions.RayTaskError as error:
+                        raise error.cause if isinstance(error.cause, MastError) else error from None
+                    except ray.exceptions.RayError as error:
+                        raise MastError(
+                            f"{job.name} was lost {_TRIES} times on the cluster: {type(error).__name__}"
+                        ) from None
+        finally:
+            for reference in waiting:
+                ray.cancel(reference, force=True)
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(*arguments)
+
+
+def check_reachable(address: str, port: int | None = None) -> None:
+    """Raise an error within seconds if nobody listens at HOST:PORT (a scheme before it is left away)."""
+    if address in ("auto", "local"):
+        return
+    host, _, given = address.rpartition("://")[2].rpartition(":")
+    if not host or not given.isdecimal():
+        raise MastError(f"the address is '{address}': give HOST:PORT, as `ray start --head` shows it")
+    try:
+        socket.create_connection((host, int(given) if port is None else port), timeout=_REACH).close()
+    except OSError as error:
+        raise MastError(f"nobody answers at {address}: {error.strerror or error}; is the cluster up?") from None
+
+
+def pool(ray: str | None, processes: int = 1) -> Pool:
+    """The Ray cluster at an address, or else local processes."""
+    return Local(processes) if ray is None else Ray(ray)

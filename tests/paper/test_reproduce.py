@@ -1,0 +1,130 @@
+"""`mast reproduce` from end to end, at the size of --quick."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from mast_swarm.paper import run as running
+from mast_swarm.paper.cells import Store
+from mast_swarm.paper.cities import CITIES, FOLDER, window
+from mast_swarm.paper.claims import CLAIMS
+from mast_swarm.paper.experiment import EXPERIMENTS, Found, Size
+from mast_swarm.paper.measured import Estimate, bootstrap
+from mast_swarm.tasks.coverage.points import read_points
+from shared import mast, one_line
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments."""
+    out = tmp_path_factory.mktemp("reproduce") / "out"
+    assert mast("reproduce", "--all", "--quick", "--report", "--device", "cpu", "--jobs", 1, "--out", out) == 0
+    return out
+
+
+@pytest.mark.slow
+def test_every_experiment_gives_a_table_a_figure_and_rows(whole: Path) -> None:
+    for name, experiment in EXPERIMENTS.items():
+        for kind in ("png", "pdf"):
+            assert (whole / "figures" / f"{name}.{kind}").stat().st_size > 1000
+        rows = json.loads((whole / "rows" / f"{name}.json").read_text())
+        assert {row["claim"] for row in rows} <= set(CLAIMS)
+        if experiment.cells(Size(quick=True)):
+            assert pq.read_table(whole / "tables" / f"{name}.parquet").num_rows
+    page = (whole / "README.md").read_text()
+    assert all(f"\n| {number} | " in page for number in range(1, 59))
+    assert "they say nothing" in page and "| run here |" in (whole / "cells.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_second_run_runs_nothing_but_what_is_damaged(
+    whole: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    true = running.run
+    monkeypatch.setattr(running, "run", lambda cell, *rest: (ran.append(cell.key), true(cell, *rest))[1])
+    args = ("reproduce", "variants", "--quick", "--device", "cpu", "--jobs", 1, "--out", whole)
+    assert mast(*args) == 0 and ran == []
+    store = Store(whole)
+    cell = EXPERIMENTS["variants"].cells(Size(quick=True))["M best central"]
+    path = store.path(cell)
+    before = pq.read_table(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert mast(*args) == 0 and ran == [cell.key]
+    assert "made anew" in capsys.readouterr().err
+    assert pq.read_table(path).to_pydict() == before.to_pydict()
+
+
+@pytest.mark.slow
+def test_time_that_is_over_leaves_the_rest_for_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "coverage-spacing", "--quick", "--device", "cpu", "--jobs", 1, "--out", tmp_path / "out")
+    assert mast(*args, "--seconds", 1e-3) == 0
+    assert "cells are left" in capsys.readouterr().out
+    assert len(list((tmp_path / "out" / "cells").glob("*.parquet"))) == 1
+    assert mast(*args) == 0
+    assert len(list((tmp_path / "out" / "cells").glob("*.parquet"))) == 4
+
+
+def test_unknown_experiments_and_bad_settings_end_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mast("reproduce", "baseline") == 2 and "baselines" in one_line(capsys)
+    assert mast("reproduce", "--out", tmp_path) == 2 and "coverage-grid" in one_line(capsys)
+    assert mast("reproduce", "baselines", "--all") == 2 and "--all" in one_line(capsys)
+    assert mast("reproduce", "baselines", "--jobs", 0) == 2 and "--jobs" in one_line(capsys)
+    assert mast("reproduce", "--adopt", tmp_path / "nothing") == 2 and "summary.json" in one_line(capsys)
+
+
+def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mast("reproduce", "--list", "--out", tmp_path) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in EXPERIMENTS) and "0 of 360 cells" in printed
+
+
+def test_every_claim_is_judged_once_and_what_is_missing_is_counted() -> None:
+    rows = []
+    for experiment in EXPERIMENTS.values():
+        cells = experiment.cells(Size())
+        if cells:
+            rows += experiment.rows(Found(cells, {}, Size()))
+    claims = [row.claim for row in rows]
+    assert len(claims) == len(set(claims)) and set(CLAIMS) == set(range(1, 59))
+    for row in rows:
+        if row.verdict == "not run":
+            assert " cells are missing" in row.why and " h on an H200" in row.why
+    assert {1, 2, 3, 4, 6, 8, 9, 10, 11, 31, 39, 41, 57} == set(CLAIMS) - set(claims)  # these need no cells
+
+
+def test_evaluations_made_elsewhere_are_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    args = ("--agents", 25, "--episodes", 2, "--steps", 12, "--seed", 3, "--device", "cpu", "--out", folder)
+    assert mast("evaluate", "navigation", "--policy", "dhba-8", "lsap", *args) == 0
+    assert mast("reproduce", "--adopt", folder / "summary.json", "--out", out) == 0
+    cells = EXPERIMENTS["baselines"].cells(Size(quick=True))
+    assert "2 cells taken over" in capsys.readouterr().out
+    assert "mean" in Store(out).load(cells["lsap"]).table.column_names
+    assert mast("reproduce", "--adopt", folder, "--out", out) == 0  # every episode is better than means
+    found = Store(out).load(cells["lsap"])
+    assert found.table.num_rows == 2 * 13 and found.about["from"] == "run/summary.json"
+    assert mast("reproduce", "--adopt", folder, "--out", out) == 0
+    assert "0 cells taken over" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_bootstrap_is_that_of_scipy() -> None:
+    values = np.random.default_rng(1).normal(0.1, 1.0, 80)
+    ours = bootstrap(values)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=4000, rng=2).confidence_interval
+    assert ours.half == pytest.approx((theirs.high - theirs.low) / 2, rel=0.05)
+    assert Estimate(0.2, 0.1).above_zero and not Estimate(0.2, 0.3).above_zero and Estimate(-0.2, 0.1).below_zero
+
+
+@pytest.mark.parametrize("city", CITIES, ids=lambda city: city.name)
+def test_windows_of_cities_hold_as_many_signals_as_the_paper_states(city) -> None:
+    assert len(read_points(str(FOLDER / city.file), 1024.0, window(city.file, city.signals))) == city.signals
+    assert "OpenStreetMap" in (FOLDER / "README.md").read_text()

@@ -1,0 +1,56 @@
+"""Work in local processes: results as they come, errors by name, dead processes' work done again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mast_swarm.errors import MastError
+from mast_swarm.pool import Job, Local, check_reachable, pool
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def wrong() -> None:
+    raise MastError("this cell cannot be")
+
+
+def dies_once(mark: str) -> int:
+    """Kills its own process the first time."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os._exit(9)
+    return 7
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_all_jobs_come_back(processes: int) -> None:
+    jobs = [Job(str(n), square, (n,)) for n in range(5)]
+    assert {job.name: found for job, found in Local(processes).run(jobs)} == {str(n): n * n for n in range(5)}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_arrives_as_it_is(processes: int) -> None:
+    with pytest.raises(MastError, match="cannot be"):
+        list(Local(processes).run([Job("a", square, (1,)), Job("b", wrong)]))
+
+
+def test_a_dead_process_is_replaced(tmp_path: Path) -> None:
+    jobs = [Job("dies", dies_once, (str(tmp_path / "mark"),)), Job("lives", square, (3,))]
+    assert {job.name: found for job, found in Local(2).run(jobs)} == {"dies": 7, "lives": 9}
+
+
+def test_nobody_at_an_address_is_found_out_quickly() -> None:
+    began = time.monotonic()
+    with pytest.raises(MastError, match=r"127\.0\.0\.1:9"):
+        check_reachable("127.0.0.1:9")
+    with pytest.raises(MastError, match="HOST:PORT"):
+        check_reachable("somewhere")
+    assert time.monotonic() - began < 8
+    with pytest.raises(MastError, match="1 or more"):
+        pool(None, 0)
