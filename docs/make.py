@@ -15,6 +15,7 @@ from typing import Any
 
 import make_coverage
 import make_scale
+import make_trials
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
@@ -73,6 +74,25 @@ def at_end(path: Path, policy: str) -> tuple[float, float]:
     rows = json.loads(path.read_text())["rows"]
     (row,) = (r for r in rows if (r["policy"], r["metric"], r["t"]) == (policy, "success_rate", 800.0))
     return row["mean"], row["ci95"]
+
+
+def play() -> str:
+    """Frames and control periods of the playground per second."""
+    head = ["policy", "robots", "delay", "CPU per frame", "CPU per control period", "against torch", "seen", "load"]
+    body = [
+        [
+            f"`{row['policy']}`",
+            str(row["robots"]),
+            f"{row['delay_s']:g} s",
+            f"{row['frame_cpu_ms']:.0f} ms",
+            f"{row['period_cpu_ms']:.0f} ms",
+            f"{row['ratio']:.1f}x",
+            f"{row['frames_per_second']:.0f} frames/s, {row['periods_per_second']:.1f} periods/s",
+            f"{row['load']:.0f}",
+        ]
+        for row in load("benchmarks/results/play.json")["rows"]
+    ]
+    return table(head, body)
 
 
 def delay_results() -> dict[str, list[tuple[float, float, float]]]:
@@ -169,6 +189,18 @@ def decentral_benchmark() -> str:
     return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
 
 
+def ppo() -> str:
+    """What PPO reaches: the mean over seeds, the least and the greatest; and the controllers."""
+    result = load("docs/results/ppo/ppo.json")
+    seeds = result["settings"]["seeds"]
+    rows = []
+    for name, at in (("MAST, not trained", 0), ("MAST, by PPO", -1)):
+        ends = [run["tested"][at] for run in result["runs"]]
+        rows.append([f"{name}, {seeds} seeds", f"{sum(ends) / seeds:.1f} ({min(ends):.1f} to {max(ends):.1f})"])
+    rows += [[f"`{name}`", f"{value:.1f}"] for name, value in result["controllers"].items()]
+    return table(["policy", f"{result['metric']} after {result['settings']['steps']} s"], rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
     "mast-m": lambda: beside(tuple(RIVALS), (50, 100, 200, 400, 800)),
@@ -181,14 +213,17 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "one-recipe-alone": lambda: success("docs/results/navigation/paper-recipe-alone.json", (50, 100, 200, 800)),
     "one-recipe-alone-paired": lambda: paired("docs/results/navigation/paper-recipe-alone.json", 800),
     "delays": delays,
+    "ppo": ppo,
     "scenarios": scenario_results,
     "benchmark-train": train_benchmark,
     "benchmark-world": world_benchmark,
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
+    "play": play,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
+    **make_trials.NUMBERS,
     **make_wire.NUMBERS,
 }
 

@@ -49,3 +49,14 @@ def coverage_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Policy(replace(COVERAGE, layers=2, heads=2, head_dim=8, message_dim=8), seed=3).save(zoo / "coverage" / "mast-m")
     LPAC(LPACConfig(task="coverage", layers=2, width=16, message_dim=8), seed=3).save(zoo / "coverage" / "lpac-k3")
     return zoo
+
+
+@pytest.fixture(scope="session")
+def exported_folder(policy_folder: Path) -> Path:
+    """The same policy as robots run it, in a folder called `exported`."""
+    pytest.importorskip("onnx", reason="policies are exported with the package onnx")
+    from mast_swarm.interop.onnx import export
+
+    folder = policy_folder.parent / "exported"
+    export(policy_folder, folder)
+    return folder

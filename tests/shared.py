@@ -44,6 +44,13 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses."""
+    from mast_swarm.swarm.fleet import free_ports as found
+
+    return found(count)
+
+
 class Stopped(Exception):
     """Thrown into a run to stop it between two epochs."""
 
@@ -59,7 +66,7 @@ def stop_after(epochs: int) -> Callable[[dict[str, Any]], None]:
 
 
 def options(folder: Path, **kwargs: Any) -> RunOptions:
-    """Of a run on the CPU that writes a checkpoint after every epoch."""
+    """Of a run on the CPU that writes a checkpoint after every step."""
     import torch
 
     from mast_swarm.train.trainer import RunOptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import socket
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -63,3 +64,14 @@ def carry(nodes: list[Node], network: VirtualNetwork, now: int, hearers: Callabl
         for one, port in zip(nodes, ports, strict=True):
             for peer, datagram in port.poll():
                 one.on_datagram(peer, datagram, now)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

@@ -13,6 +13,7 @@ import pytest
 import mast_swarm
 from mast_swarm import zoo
 from mast_swarm.cli import main
+from mast_swarm.cli.verbs import VERBS
 from mast_swarm.tasks.coverage.density import density
 from mast_swarm.tasks.navigation.scenarios import scenario
 from mast_swarm.tasks.registry import find, names
@@ -34,15 +35,29 @@ RANKS = {
     "observation": 2,
 }
 RANKS |= {"tasks": 3, "comms": 3, "model": 3}
-RANKS |= {"train": 4, "evaluate": 4, "paper": 5, "view": 5, "interop": 5, "testing": 5, "cli": 6, "__main__": 7}
+RANKS |= {
+    "train": 4,
+    "evaluate": 4,
+    "paper": 5,
+    "view": 5,
+    "interop": 5,
+    "doctor": 5,
+    "play": 5,
+    "swarm": 5,
+    "testing": 5,
+    "cli": 6,
+    "__main__": 7,
+}
 BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
+    "play": {"interop"},  # policies as files for a browser
+    "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
 BROUGHT = {"recipes", "view"}
-ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop")
+ENGINES = ("model", "comms", "train", "evaluate", "view", "cli", "space", "testing", "observation", "interop", "swarm")
 HEAVY = ("torch", "numba", "scipy", "matplotlib", "pyarrow", "onnx", "onnxruntime")
 
 
@@ -146,7 +161,9 @@ def test_what_must_be_quick_loads_nothing_heavy() -> None:
         ".".join(("mast_swarm", *file.relative_to(ROOT).with_suffix("").parts)) for file in ROOT.rglob("config.py")
     )
     assert len(modules) >= 5
-    assert heavy_after(f"import mast_swarm, mast_swarm.cli, {', '.join(modules)}") == "loaded"
+    verbs = sorted({f"mast_swarm.cli.{where.split(':')[0]}" for where, _ in VERBS.values()})
+    assert len(verbs) >= 5
+    assert heavy_after(f"import mast_swarm, {', '.join(modules + verbs)}") == "loaded"
     assert (
         heavy_after("import mast_swarm; mast_swarm.NavigationConfig; mast_swarm.CoverageConfig; mast_swarm.Channel")
         == "loaded"
@@ -160,6 +177,10 @@ HELPS = [
     ["demo"],
     ["replay"],
     ["export"],
+    ["doctor"],
+    ["play"],
+    ["swarm"],
+    ["robot"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),
 ]
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mast_swarm.tasks.registry import policies, register
     from mast_swarm.tasks.world import State, World
     from mast_swarm.train.config import TrainConfig
+    from mast_swarm.view.explain import explain
     from mast_swarm.view.replay import write_replay
 
 # Threads that wait for each other by spinning are up to 80 times slower where other programs want the cores too.
@@ -72,6 +73,7 @@ __all__ = [
     "World",
     "WorldConfig",
     "evaluate",
+    "explain",
     "load_policy",
     "nearest",
     "neighbour_graph",
@@ -108,6 +110,7 @@ _HOMES = {
     "TrainConfig": "train.config",
     "World": "tasks.world",
     "WorldConfig": "tasks.base",
+    "explain": "view.explain",
     "load_policy": "evaluate.policies",
     "nearest": "space.neighbours",
     "neighbour_graph": "space.graph",

@@ -5,7 +5,7 @@ cannot tell two goals apart gets a short command and hovers, though the expert w
 speed. So an exploring policy also predicts that speed, and the robot fills the gap with a heading of its own, one
 that turns slowly at random and differs from robot to robot. Where the policy is sure the gap is nil, and nothing
 changes; on its goal the expert stands still, and so does the robot. An explorer that has left everything of interest
-behind turns back to the nearest of it.
+behind turns back to the nearest of it. A robot that remembers where it has been turns away from there.
 """
 
 from __future__ import annotations
@@ -31,6 +31,42 @@ def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
     here, there = torch.stack((angle.cos(), angle.sin()), dim=-1).unbind(1)  # [B, robots, 2] each
     share = (time - knot)[:, None, None].float()
     blend = here + (there - here) * (share * share * (3 - 2 * share))  # smoothstep: no sudden turn at a knot
+    return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
+
+
+EVERY = 10.0  # seconds between two places that a robot remembers
+PUSH = 2.0  # of all remembered places at most, against a heading of length 1
+
+
+class Trail:
+    """Where each robot has been: its last `places` places, one every `EVERY` seconds."""
+
+    def __init__(self, places: int, spread: float, dt: float) -> None:
+        """spread: metres over which a place loses its effect; dt: seconds of a control period."""
+        self.places, self.spread, self.every = places, spread, max(1, round(EVERY / dt))
+        self.start()
+
+    def start(self) -> None:
+        """Forget everything."""
+        self.instant, self.past = 0, torch.zeros(0)
+
+    def away(self, positions: Tensor) -> Tensor:
+        """What pushes robots at positions [B, N, 2] metres away from where they have been, [B, N, 2]; call it once at
+        each control instant."""
+        if self.instant % self.every == 0:
+            place = positions[:, :, None]
+            kept = self.past[:, :, 1 - self.places :] if self.instant and self.places > 1 else place[:, :, :0]
+            self.past = torch.cat((kept, place), dim=2)  # [B, N, P, 2]
+        self.instant += 1
+        way = positions[:, :, None] - self.past
+        distance = torch.linalg.vector_norm(way, dim=-1, keepdim=True)
+        return (way / distance.clamp_min(1.0) * torch.exp(-distance / self.spread)).sum(2)
+
+
+def turned(headings: Tensor, away: Tensor) -> Tensor:
+    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, by a strong one nearly to where it points."""
+    strength = torch.linalg.vector_norm(away, dim=-1, keepdim=True)
+    blend = headings + PUSH * away.to(headings.dtype) / (1 + strength)
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
 
 

@@ -148,6 +148,18 @@ def test_who_sends_too_much_is_not_heard_for_a_while() -> None:
     assert node.counters.refused == {"duplicate": 4, "rate limited": 7}
 
 
+def test_who_sends_bad_signatures_is_soon_not_heard() -> None:
+    """Each costs a check that takes longer than all else: of those a robot does a few per second and peer."""
+    node = receiver(limits=Limits(bytes_per_second=1000, burst=1000, bad_signature=400, second=1000))
+    for number in range(50):
+        node.on_datagram(0, sent(entry(2, 50 + number, signer=0), sequence=number + 1), number)
+    assert node.counters.verified == 2 and node.counters.refused == {"bad signature": 2, "rate limited": 48}
+    node.on_datagram(3, sent(entry(2, 60), sender=3), 60)  # another is heard
+    assert teams.stamps(node.robot.known())[2] == 60
+    node.on_datagram(0, sent(entry(2, 2000), sequence=51), 2000)  # and it too, after a while
+    assert teams.stamps(node.robot.known())[2] == 2000
+
+
 def test_unsigned_is_asked_for_by_name_and_warns() -> None:
     with pytest.warns(MastWarning, match="neither signed nor verified"):
         trust = Trust.unsigned(teams.TEAM, 1, range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 
 import numpy as np
@@ -13,19 +14,8 @@ from mast_swarm.errors import MastError
 from mast_swarm.robot import UDP
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def team(count: int) -> list[UDP]:
-    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(free_ports(count))}
+    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(teams.free_ports(count))}
     return [UDP(robot, addresses) for robot in range(count)]
 
 
@@ -60,6 +50,25 @@ def test_strangers_are_not_listened_to() -> None:
     one.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere robots share a buffer")
+def test_who_floods_pushes_out_its_own_datagrams_alone() -> None:
+    quiet, flooding, one = team(3)
+    for _ in range(20_000):  # far more than the system holds
+        flooding.send(bytes(1400), 2)
+    quiet.send(b"hello", 2)
+    arrived = one.poll(5.0)
+    assert (0, b"hello") in arrived and len(arrived) <= 65
+    assert flooding.unsent == 0 and 0 < len(one.poll()) <= 64
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(200):
+        stranger.sendto(bytes(100), one._socket.getsockname())
+    quiet.send(b"still there", 2)
+    assert (0, b"still there") in one.poll(5.0)
+    stranger.close()
+    for port in (quiet, flooding, one):
+        port.close()
+
+
 def test_nodes_over_udp() -> None:
     pytest.importorskip("cryptography", reason="signatures need the package cryptography")
     ports, second = team(3), 10**9
@@ -88,3 +97,8 @@ def test_mistakes() -> None:
     with pytest.raises(MastError, match="robot 0 cannot listen at 127"):
         UDP(0, {0: one._socket.getsockname()})
     one.close()
+    addresses = {robot: ("127.0.0.1", port) for robot, port in enumerate(teams.free_ports(3))}
+    two = UDP(0, addresses)
+    with pytest.raises(MastError, match="robot 0 cannot listen at 127"):  # with buffers for others too
+        UDP(0, addresses)
+    two.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.robot_security import fuzzed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,27 +125,6 @@ def test_what_is_not_right_is_refused(change: Any, reason: str) -> None:
     read = form.read(change(data))
     assert read.refused == [reason]
     assert len(read.entries) < 2 or change(data)[:5] == data[:5]  # at most what stands before the fault
-
-
-def fuzzed(seed: int, data: bytes, largest: int) -> bytes:
-    """Bytes of a datagram, changed in ways that bytes are changed in; or any bytes."""
-    luck = random.Random(seed)
-    kind = luck.randrange(6)
-    if kind == 0:
-        return luck.randbytes(luck.randrange(largest))
-    changed = bytearray(data)
-    if kind in (1, 2):
-        for _ in range(luck.randint(1, 8)):
-            changed[luck.randrange(len(changed))] = luck.randrange(256)
-    elif kind == 3:
-        del changed[luck.randrange(len(changed)) :]
-    elif kind == 4:
-        at = luck.randrange(len(changed))
-        changed[at:at] = luck.randbytes(luck.randrange(100))
-    else:  # right up to a place behind the header, and any bytes from there on
-        at = luck.randrange(HEADER.size, len(changed))
-        changed[at:] = luck.randbytes(len(changed) - at)
-    return bytes(changed)
 
 
 def test_a_hundred_thousand_fuzzed_datagrams() -> None:

@@ -52,10 +52,12 @@ class DecentralPolicy:
         self.state: RelayState | None = None
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
+        self._trail = policy.trail(dt)
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget everything: instant 0 of one environment per seed."""
         self.seeds, self.state, self._graph, self._seeds = seeds, None, None, None
+        self._trail = self.policy.trail(self.dt)
 
     def act(self, observation: Observed, mark: Mark = unmarked) -> Tensor:
         """Commands [B, N, 2] in units of u_max at the next control instant; 0 for robots that have failed.
@@ -96,7 +98,8 @@ class DecentralPolicy:
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
-        command = self.policy.command(prediction, observation.landmark, self._seeds, time)
+        away = None if self._trail is None else self._trail.away(observation.positions)
+        command = self.policy.command(prediction, observation.landmark, self._seeds, time, away)
         return command * self.state.alive[..., None]
 
     def _warn(self, graph: Graph) -> None:

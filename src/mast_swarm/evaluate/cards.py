@@ -77,7 +77,7 @@ class Verdict:
         )
 
 
-def _read_card(card: Path) -> tuple[str, str]:
+def read_card(card: Path) -> tuple[str, str]:
     """The claims of a card, as TOML, and its text."""
     try:
         text = card.read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def _read_card(card: Path) -> tuple[str, str]:
 def read_claims(card: Path) -> list[Claim]:
     """The claims at the head of a card."""
     try:
-        return [Claim(**claim) for claim in tomllib.loads(_read_card(card)[0])["claims"]]
+        return [Claim(**claim) for claim in tomllib.loads(read_card(card)[0])["claims"]]
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise MastError(f"{card}: its claims cannot be read: {error}") from None
 
@@ -101,7 +101,7 @@ def opening(name: str) -> str:
     """What the card of a shipped policy says first of it: the paragraph below the title; "" without a card."""
     if not (zoo.policies()[name] / CARD_FILE).exists():
         return ""
-    paragraphs = _read_card(zoo.policies()[name] / CARD_FILE)[1].split("\n\n")
+    paragraphs = read_card(zoo.policies()[name] / CARD_FILE)[1].split("\n\n")
     return next((text for text in paragraphs if not text.startswith("#")), "")
 
 

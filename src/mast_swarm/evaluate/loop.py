@@ -18,13 +18,22 @@ PRECISIONS = ("fp32", "bf16")
 
 class Loop:
     """B environments and who drives them. `sense`, `decide` and `move` are one control period; a rollout, training and
-    the benchmarks do what they have to do in between. `mark` is told of each part when it ends."""
+    the benchmarks do what they have to do in between. `mark` is told of each part when it ends. safe: every robot runs
+    the safety layer after its policy."""
 
-    def __init__(self, world: World[Any, Any], actor: Actor, *, precision: str = "fp32", mark: Mark = unmarked) -> None:
+    def __init__(
+        self,
+        world: World[Any, Any],
+        actor: Actor,
+        *,
+        precision: str = "fp32",
+        safe: bool = False,
+        mark: Mark = unmarked,
+    ) -> None:
         if precision not in PRECISIONS:
             raise MastError(f"precision is '{precision}': expected {' or '.join(PRECISIONS)}")
         self.world, self.actor, self.mark = world, actor, mark
-        self.half = precision == "bf16"
+        self.half, self.safe = precision == "bf16", safe
         self.state: State
         self.observation: Observed
 
@@ -46,7 +55,11 @@ class Loop:
     def decide(self) -> Tensor:
         """Commands [B, N, 2] in units of u_max, from what was sensed."""
         with self.autocast():
-            return self.actor.act(self.state, self.observation, self.mark)
+            command = self.actor.act(self.state, self.observation, self.mark)
+        if self.safe:
+            command = self.world.kept_apart(self.state, command)
+            self.mark("keep apart")
+        return command
 
     def move(self, command: Tensor) -> None:
         """One control period."""

@@ -11,7 +11,7 @@ import torch
 
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import Actor, Drives, make_actor
+from mast_swarm.evaluate.actors import Drives, make_actor
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.observation import Observed
@@ -38,6 +38,7 @@ def rollout(
     name: str | None = None,
     record: int = 0,
     precision: str = "fp32",
+    safe: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Rollout:
     """Drive one batch of environments, one per seed, for `steps` control periods.
@@ -45,13 +46,24 @@ def rollout(
     policy: a name, a folder, file.py:NAME, or the thing itself: a learned policy, a controller, or a function
     (state, observation) -> command. Learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    precision: of a learned policy's products, fp32 or bf16. progress: is told of each instant done.
+    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of
+    each instant done.
     """
+    if not isinstance(world, World):
+        raise MastError(
+            f"the world is of type {type(world).__name__}: rollout takes a world, then the policy, as rollout(world, "
+            "policy, seeds, steps)"
+        )
+    if isinstance(steps, bool) or not isinstance(steps, int) or not isinstance(seeds, Sequence | np.ndarray):
+        raise MastError(
+            f"seeds of type {type(seeds).__name__} and steps of type {type(steps).__name__}: give seeds as a sequence, "
+            "one for each start state, such as range(8), and then steps as a whole number"
+        )
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
     seeds = list(seeds)
-    loop = Loop(world, make_actor(policy, world, channel), precision=precision)
+    loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
     with torch.inference_mode():
         loop.start(seeds, scenarios)
         measured: list[dict[str, torch.Tensor]] = []
@@ -60,7 +72,7 @@ def rollout(
             loop.sense()
             measured.append(dict(world.metrics(loop.state)))
             if record:
-                frames.append(_frame(world, loop.state, loop.observation, record))
+                frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
             if step < steps:
                 loop.move(loop.decide())
             progress(1)
@@ -72,8 +84,15 @@ def rollout(
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
     starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
     about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
-    recordings = _recordings(world, loop.actor, loop.state, frames, metrics, about) if record else []
-    return Rollout(metrics, recordings, loop.state)
+    channel = loop.actor.channel
+    actor = {
+        "delay": None if channel is None else channel.delay,
+        "loss": 0.0 if channel is None else channel.loss,
+        "failure": getattr(loop.actor, "failure", 0.0),
+        "attention_radius": loop.actor.attention_radius,
+    }
+    kept = recordings(world, loop.state, frames, metrics, [row | actor for row in about]) if record else []
+    return Rollout(metrics, kept, loop.state)
 
 
 def _frame(world: World[Any, Any], state: State, observation: Observed, record: int) -> dict[str, np.ndarray]:
@@ -82,15 +101,24 @@ def _frame(world: World[Any, Any], state: State, observation: Observed, record: 
     return {name: values[:record].cpu().numpy() for name, values in kept.items()}
 
 
-def _recordings(
+def _alive(loop: Loop, record: int) -> dict[str, np.ndarray]:
+    """Who has not failed by now, [R, N] bool, where robots may fail."""
+    if not getattr(loop.actor, "failure", 0.0):
+        return {}
+    alive = getattr(loop.actor, "alive", None)  # before the first decision there is none
+    shape = loop.state.positions.shape[:2]
+    return {"alive": np.ones((record, shape[1]), bool) if alive is None else alive[:record].cpu().numpy()}
+
+
+def recordings(
     world: World[Any, Any],
-    actor: Actor,
     state: State,
     frames: list[dict[str, np.ndarray]],
     metrics: dict[str, np.ndarray],
     about: list[dict[str, Any]],
 ) -> list[Recording]:
-    """One per row of `about`, from the frames of all instants and the last state."""
+    """One per row of `about`, which says who drove, from the frames of all instants [R, ...], the metrics [E, T+1] and
+    the last state."""
     kept = {name: np.stack([frame[name] for frame in frames], axis=1) for name in frames[0]}  # each [R, T+1, ...]
     track = kept.pop("positions")
     scene = {name: values.cpu().numpy() for name, values in world.scene(state, torch.from_numpy(track)).items()}
@@ -98,10 +126,8 @@ def _recordings(
         Recording(
             task=world.task,
             **row,
-            delay=None if actor.channel is None else actor.channel.delay,
             dt=world.config.dt,
             width=world.config.side,
-            attention_radius=actor.attention_radius,
             settings=asdict(world.config),
             positions=track[e],
             metrics={name: values[e] for name, values in metrics.items()},

@@ -60,6 +60,8 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         start = world.reset([seed], [scenario])
     found.check_measured(world.metrics(start))
+    if config.safe:
+        world.kept_apart(start, start.positions * 0)
     return world, dict(zip(labels(config.policy, found.name), actors, strict=True))
 
 
@@ -176,6 +178,7 @@ def _part(
         "failure": float(config.failure),
         "relay_radius": None if actor.channel is None else actor.channel.relay_radius,
         "max_age": None if actor.channel is None else actor.channel.max_age,
+        "safe": config.safe,
         "seed": config.seed,
     }
     ran = rollout(
@@ -186,6 +189,7 @@ def _part(
         scenarios=[scenarios[e] for e in chosen],
         name=name,
         precision=config.precision,
+        safe=config.safe,
         record=max(0, min(config.record - chosen[0], len(chosen))),
         progress=tick,
     )

@@ -56,7 +56,7 @@ def describe(
         "attention_radius_m": config.attention_radius,
         "exploration": None,
         "functions": {key: {"inputs": one.inputs, "outputs": one.outputs} for key, one in functions.items()},
-        "observation": _observation(policy, world),
+        "observation": perceived(config.observation_shape, world),
     }
     if isinstance(policy, Policy):
         manifest |= _mast(policy)
@@ -78,7 +78,7 @@ def sha256(file: Path) -> str:
 
 def _mast(policy: Policy) -> dict[str, Any]:
     config, radius = policy.config, policy.config.attention_radius
-    exploration = None
+    exploration: dict[str, Any] | None = None
     if config.exploration_time is not None:
         exploration = {
             "time_s": config.exploration_time,
@@ -86,6 +86,12 @@ def _mast(policy: Policy) -> dict[str, Any]:
             "is": "mast_swarm.robot.explore makes a command of a prediction; its landmark is the nearest thing of "
             "interest that the robot senses, relative, metres",
         }
+        if config.exploration_memory:
+            exploration["memory"] = {
+                "places": config.exploration_memory,
+                "spread_m": config.exploration_spread,
+                "is": "the robot turns away from the last places where it was, one every 10 s: explore.Trail",
+            }
     return {
         "variant": config.variant,
         "encoding": config.encoding,
@@ -95,9 +101,8 @@ def _mast(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _observation(policy: Learned, world: WorldConfig | None) -> dict[str, Any]:
-    """What perceive reads: the parts of the features in their order."""
-    shape = policy.config.observation_shape
+def perceived(shape: tuple[int, ...], world: WorldConfig | None) -> dict[str, Any]:
+    """What perceive reads, features of this shape: their parts in their order."""
     images, parts = len(shape) == 3, [] if world is None else [asdict(part) for part in world.sensed()]
     parts = parts[: shape[0]] if images else parts  # a policy may take the first maps alone
     first = 0

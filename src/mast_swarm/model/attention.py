@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
+
+if TYPE_CHECKING:
+    from mast_swarm.model.mast import Block
 
 fused: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:
@@ -60,11 +63,19 @@ class Pattern(ABC):
         """Tokens y [B, T, d] in the order in which `arrange` was given them."""
         return y
 
-    def run(self, blocks: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the blocks make of tokens x [B, T, d] in the pattern's order: two terms whose sum is the result."""
-        added: Tensor | None = None
+    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the blocks make of tokens x [B, T, d]: two terms in the pattern's order whose sum is the result.
+
+        Nothing is held longer than it is needed: of a million tokens each of these is up to a gigabyte.
+        """
+        x, added = self.arrange(x), None
         for block in blocks:
-            x, added = block(x, added, self)
+            x, h = block.before_attention(x, added)
+            added, held = None, [x, self.attend(block.attention, h)]
+            del x, h
+            answer = held.pop()
+            x, added = block.after_attention(held.pop(), answer)  # which lets go of x before its widest layer
+            del answer
         return x, added
 
 
@@ -77,6 +88,22 @@ class Dense(Pattern):
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
         return attend_packed(attention.qkv(h), attention.heads, self.rotation, self.mask)
+
+
+class Weighed(Pattern):
+    """All pairs in plain torch, as in `Dense`; the weights of each layer are kept, to be looked at."""
+
+    def __init__(self, mask: Tensor | None, rotation: Rotation | None) -> None:
+        self.mask, self.rotation = mask, rotation
+        self.weights: list[Tensor] = []  # of each layer [B, H, T, T]: row i says what token i attends to
+
+    def attend(self, attention: Attention, h: Tensor) -> Tensor:
+        q, k, v = turned(attention.qkv(h), attention.heads, self.rotation)
+        score = q @ k.mT / math.sqrt(q.shape[-1])
+        if self.mask is not None:
+            score = score.masked_fill(~self.mask[:, None], -torch.inf)
+        self.weights.append(score.softmax(-1))
+        return (self.weights[-1] @ v).transpose(1, 2).flatten(-2)
 
 
 @dataclass(frozen=True)
@@ -132,11 +159,16 @@ def attend_packed(qkv: Tensor, heads: int, rotation: Rotation | None, mask: Tens
     qkv [B, N, 3 d]: queries, keys, values, each head by head; rotation: tables [B, N, d_a/2]; mask as from
     `allowed` -> [B, N, d].
     """
-    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, d_a] each
+    return attend(*turned(qkv, heads, rotation), mask).transpose(1, 2).flatten(-2)
+
+
+def turned(qkv: Tensor, heads: int, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [B, H, N, d_a] of what one projection gives, the first two turned by RoPE."""
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     if rotation is not None:  # after the head split: every head has both axes
         tables = rotation[0][:, None], rotation[1][:, None]  # [B, 1, N, d_a/2], the same for all heads
         q, k = rotate(q, tables), rotate(k, tables)
-    return attend(q, k, v, mask).transpose(1, 2).flatten(-2)
+    return q, k, v
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:

@@ -135,6 +135,10 @@ class PolicyConfig(ModelConfig):
     """Seconds over which an exploring robot turns to a new heading; None: the policy does not explore."""
     exploration_reach: float = 300.0
     """Metres from the nearest thing of interest at which an exploring robot has turned back to it."""
+    exploration_memory: int = 0
+    """Places that an exploring robot remembers, one every 10 s: it turns away from where it has been. 0: none."""
+    exploration_spread: float = 150.0
+    """Metres over which a remembered place loses its effect."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -143,7 +147,10 @@ class PolicyConfig(ModelConfig):
             raise unknown("encoding", str(self.encoding), ENCODINGS)
         self._check(
             counts=("layers", "heads", "head_dim", "message_dim"),
-            lengths=("wavelength", "action_scale", "exploration_reach", "attention_radius", "exploration_time"),
+            lengths=(
+                *("wavelength", "action_scale", "attention_radius"),
+                *("exploration_time", "exploration_reach", "exploration_spread"),
+            ),
             optional={
                 "message_dim": "None for the width",
                 "attention_radius": "None for no window",
@@ -152,6 +159,9 @@ class PolicyConfig(ModelConfig):
         )
         if not (isinstance(self.dropout, int | float) and 0 <= self.dropout <= 1):
             raise MastError(f"dropout is {self.dropout!r}: expected a share from 0 to 1")
+        memory = self.exploration_memory
+        if not isinstance(memory, int) or isinstance(memory, bool) or memory < 0:
+            raise MastError(f"exploration_memory is {memory!r}: expected a whole number of places, 0 for none")
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
 

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mast_swarm.errors import MastError
+from mast_swarm.explore import Trail
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.observation import Observed
 
@@ -62,11 +63,18 @@ class Learned(nn.Module):
         """What `forward` takes of a world `side` metres wide, by name; most policies need not know."""
         return {}
 
-    def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
+    def trail(self, dt: float) -> Trail | None:
+        """A memory of where robots have been, at control instants `dt` seconds apart; None: it needs none."""
+        return None
+
+    def command(
+        self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, away: Tensor | None = None
+    ) -> Tensor:
         """Commands [B, N, 2] in units of u_max from predictions [B, N, 2 or 3].
 
         The rest is for exploration and not read without it: landmark [B, N, 2], the nearest thing of interest that
-        each robot senses (relative, metres); seeds [B] int64 and time [B] seconds, which give each robot its heading.
+        each robot senses (relative, metres); seeds [B] int64 and time [B] seconds, which give each robot its heading;
+        away [B, N, 2] what pushes it away from where it has been (`Trail.away`), None: it does not remember.
         """
         return prediction
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 from torch import Tensor, nn
 
 from mast_swarm.model.attention import Attention, Pattern
@@ -38,10 +41,6 @@ class Block(nn.Module):
         x, h = add_normed(x, rows, self.dropout(self.attention.out(answer)), self.norm2)
         return x, self.dropout(self.mlp(h))
 
-    def forward(self, x: Tensor, added: Tensor | None, pattern: Pattern) -> tuple[Tensor, Tensor]:
-        x, h = self.before_attention(x, added)
-        return self.after_attention(x, pattern.attend(self.attention, h))
-
 
 class MAST(nn.Module):
     """L blocks and a final norm. The pattern of attention is the same in every layer."""
@@ -52,8 +51,8 @@ class MAST(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
-        """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order."""
-        return self.final(*pattern.run(self.blocks, x))
+        """Tokens x [B, T, d] -> [B, T, d] in the pattern's order."""
+        return self.final(*pattern.run(cast("Iterable[Block]", self.blocks), x))
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:
         """The norm of the last block's two terms, [..., d]."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.explore import fill, heading, leashed
+from mast_swarm.explore import Trail, fill, heading, leashed, turned
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
 from mast_swarm.model.learned import (
@@ -88,10 +88,10 @@ class Policy(Learned):
             x = torch.cat((x, token), dim=1)
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
         x = self.encoding.embed(x, positions)
-        rotation = self.encoding.rotation(positions.double() - near_origin(positions))
-        component = component if self.config.component_mask else None
-        pattern = prepare(self.config, positions, component, rotation, path)
-        y = self.mast(pattern.arrange(x), pattern)  # [B, T, d]
+        turned = self.encoding.rotation(positions.double() - near_origin(positions))
+        pattern = prepare(self.config, positions, component if self.config.component_mask else None, turned, path)
+        del turned, message  # let go of, as in `Pattern.run`
+        y = self.mast(x, pattern)  # [B, T, d]
         return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
 
     def act(self, y: Tensor) -> Tensor:
@@ -110,11 +110,20 @@ class Policy(Learned):
         """Predictions [B, N, 2 or 3] from features [B, N, ...]; the rest as in `decide`."""
         return self.decide(self.perceive(features), positions, component, goals, path=path)
 
-    def command(self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
+    def trail(self, dt: float) -> Trail | None:
+        """As in `Learned`: where the policy explores and remembers."""
+        places, config = self.config.exploration_memory, self.config
+        return Trail(places, config.exploration_spread, dt) if places and config.exploration_time else None
+
+    def command(
+        self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, away: Tensor | None = None
+    ) -> Tensor:
         """As in `Learned`: where the policy explores, headings fill what the prediction leaves open."""
         if self.config.exploration_time is None:
             return prediction
         headings = heading(seeds, time / self.config.exploration_time, prediction.shape[1])
+        if away is not None:
+            headings = turned(headings, away)
         return fill(prediction, leashed(headings, landmark, self.config.exploration_reach))
 
     def check(

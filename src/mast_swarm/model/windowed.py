@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.kernels import on_gpu
@@ -122,16 +122,17 @@ class KernelWindow(Window):
         y = cast(Tensor, _KernelAttention.apply(listed.loopable(attention.qkv(rows)), cos, sin, self, heads))
         return y.view(*h.shape[:2], -1)
 
-    def run(self, blocks: Iterable[nn.Module], x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
         """On the CPU without gradients a few thousand rows at a time in the same memory: new memory costs more there
         than the sums."""
-        rows, n = x.flatten(0, 1), len(self.lists.count)
+        n = len(self.lists.count)
         if torch.is_grad_enabled() or x.device.type != "cpu" or n <= _CPU_ROWS:
             return super().run(blocks, x)
+        rows = self.arrange(x).flatten(0, 1)
         parts = [slice(first, min(first + _CPU_ROWS, n)) for first in range(0, n, _CPU_ROWS)]
         every, lists = torch.arange(n), self.lists
         q, kv, result = torch.empty_like(rows), rows.new_empty(n, 2 * rows.shape[1]), torch.empty_like(rows)
-        for block in cast("Iterable[Block]", blocks):
+        for block in blocks:
             for part in parts:
                 _, h = block.before_attention(rows[part], None)
                 q[part], kv[part] = projected(block.attention, h, len(h), self.rotation, every[part])

@@ -135,10 +135,14 @@ class Robot:
     def _allowed(self, now: int, news: News) -> bool:
         if self.max_age is not None and now - news.stamp > self.max_age:
             return False
+        if self.relay_radius is None:
+            return True
         x, y = news.position - self.position
-        return self.relay_radius is None or not x * x + y * y > self.relay_radius * self.relay_radius
+        return not x * x + y * y > self.relay_radius * self.relay_radius
 
     def _forget(self, now: int) -> None:
+        if self.max_age is None and self.relay_radius is None:
+            return
         for origin, held in list(self._held.items()):
             held[:] = [one for one in held if self._allowed(now, one.news)]
             if not held:

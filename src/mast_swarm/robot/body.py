@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +19,8 @@ class Sensed:
     """What the policy perceives, in the order, the units and the scales of the manifest."""
     landmark: Any = (0.0, 0.0)
     """The nearest thing of interest, [2] metres relative to the robot; for policies that explore."""
+    neighbours: Collection[int] | None = None
+    """The robots that hear this one now, by their numbers; None: all that it has an address of."""
 
 
 @runtime_checkable

@@ -8,6 +8,8 @@ episode's seed, the robot's number and the time.
 from __future__ import annotations
 
 import math
+from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +51,35 @@ def heading(seed: int, robot: int, time: float) -> np.ndarray:
     here, there = np.stack((np.cos(angle), np.sin(angle)), axis=-1)
     share = np.float32(time - knot)
     return _unit(here + (there - here) * (share * share * (3 - 2 * share)))  # smoothstep: no sudden turn at a knot
+
+
+EVERY = 10.0  # seconds between two places that a robot remembers
+PUSH = 2.0  # of all remembered places at most, against a heading of length 1
+
+
+class Trail:
+    """Where the robot has been: its last `places` places, one every `EVERY` seconds."""
+
+    def __init__(self, places: int, spread: float) -> None:
+        """spread: metres over which a place loses its effect."""
+        self.spread = spread
+        self._past: deque[np.ndarray] = deque(maxlen=places)
+        self._next = -math.inf
+
+    def away(self, position: Any, time: float) -> np.ndarray:
+        """What pushes the robot at a position [2] metres away from where it has been, [2], at a time in seconds."""
+        here = np.asarray(position, np.float64)
+        if time >= self._next:
+            self._past.append(here)
+            self._next = time + EVERY * (1 - 1e-9)
+        way = here - np.stack(self._past)
+        distance = np.hypot(*way.T)[:, None]
+        return (way / np.maximum(distance, 1.0) * np.exp(-distance / self.spread)).sum(0)
+
+
+def turned(heading: np.ndarray, away: np.ndarray) -> np.ndarray:
+    """A heading [2] turned by a push [2]: little by a weak one, and by a strong one nearly to where it points."""
+    return _unit((heading + PUSH * away / (1 + np.hypot(*away))).astype(np.float32))
 
 
 def leashed(heading: np.ndarray, landmark: np.ndarray, reach: float) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from mast_swarm.errors import MastError
 from mast_swarm.robot import explore
 from mast_swarm.robot.agent import News
+from mast_swarm.robot.wire import model_hash
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # of the manifest
@@ -26,7 +27,7 @@ class Exported:
 
     def __init__(self, folder: str | Path, *, threads: int = 1) -> None:
         onnxruntime = runtime()
-        folder = Path(folder)
+        self.folder = folder = Path(folder)
         self.manifest = read_manifest(folder)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
@@ -35,6 +36,11 @@ class Exported:
         for name in self.manifest["functions"]:
             content = _checked(folder / f"{name}.onnx", self.manifest["files"])
             self._sessions[name] = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    @property
+    def model(self) -> bytes:
+        """The model's hash as datagrams carry it: 8 bytes, of all files that robots compute with."""
+        return model_hash(*(self.folder / f"{name}.onnx" for name in self._sessions))
 
     def perceive(self, features: Any) -> np.ndarray:
         """The message [d_msg] float32 of what the robot senses."""
@@ -55,17 +61,32 @@ class Exported:
         """The prediction [2 or 3] from the newest news of each origin, the robot's own first."""
         return self.decide(np.stack([one.message for one in known]), np.stack([one.position for one in known]))
 
+    def trail(self) -> explore.Trail | None:
+        """A memory for one robot of where it has been; None: the policy needs none."""
+        memory = (self.manifest["exploration"] or {}).get("memory")
+        return None if memory is None else explore.Trail(memory["places"], memory["spread_m"])
+
     def command(
-        self, prediction: np.ndarray, *, landmark: Any = (0.0, 0.0), seed: int = 0, robot: int = 0, time: float = 0.0
+        self,
+        prediction: np.ndarray,
+        *,
+        landmark: Any = (0.0, 0.0),
+        seed: int = 0,
+        robot: int = 0,
+        time: float = 0.0,
+        away: np.ndarray | None = None,
     ) -> np.ndarray:
         """The command [2] in units of the longest one, of a prediction [2 or 3]; scaled back if it is longer than 1.
 
         The rest is for policies that explore: landmark [2], the nearest thing of interest (relative, metres); the
-        seed of the mission, which all robots share, the robot's number, and seconds since the mission began.
+        seed of the mission, which all robots share, the robot's number, and seconds since the mission began. away [2]:
+        what its `trail` says at this place and time, if it has one.
         """
         settings = self.manifest["exploration"]
         if settings is not None:
             heading = explore.heading(seed, robot, time / settings["time_s"])
+            if away is not None:
+                heading = explore.turned(heading, away)
             leashed = explore.leashed(heading, np.asarray(landmark, np.float64), settings["reach_m"])
             prediction = explore.fill(prediction, leashed)
         return prediction / max(1.0, float(np.hypot(*prediction)))

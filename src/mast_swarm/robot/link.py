@@ -36,6 +36,10 @@ class Link:
         self._tokens -= size
         return True
 
+    def charge(self, size: float) -> None:
+        """Take so many bytes out of the other's bucket, for the trouble that it has made."""
+        self._tokens -= size
+
     def header(self, sender: int, news: Iterable[News]) -> Header:
         """The header of the next datagram to the other, which carries this news."""
         self._sent = self._sent % (_SEQUENCES - 1) + 1
@@ -73,12 +77,8 @@ class Link:
         elif steps < 0:
             self._before |= 1 << (-steps - 1)
         self.owes = self.owes or carries
-        if header.acknowledged:
-            self._received(header.acknowledged)
-            for k in range(_WINDOW):
-                if header.before >> k & 1:
-                    self._received(header.acknowledged - 1 - k)
-
-    def _received(self, sequence: int) -> None:
-        for origin, stamp in self._pending.pop(sequence, ()):
-            self.holds(origin, stamp)
+        last, before = header.acknowledged, header.before << 1 | 1  # bit k: it has the sequence `last - k`
+        if last:
+            for sequence in [one for one in self._pending if 0 <= last - one <= _WINDOW and before >> last - one & 1]:
+                for origin, stamp in self._pending.pop(sequence):
+                    self.holds(origin, stamp)

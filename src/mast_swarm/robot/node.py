@@ -55,15 +55,17 @@ class Limits:
 
     skew: int = 5 * 10**9
     """Ticks that the stamps of others may be ahead of this robot's clock."""
-    bytes_per_second: float = 2_000_000.0
+    bytes_per_second: float = 1_000_000.0
     """Bytes per second that one other robot may send, on average."""
-    burst: float = 2_000_000.0
+    burst: float = 1_000_000.0
     """Bytes that it may send at once."""
+    bad_signature: float = 20_000.0
+    """Bytes that an entry counts for which its origin has not signed: to find that out is the dearest of all."""
     second: int = 10**9
     """Ticks in a second."""
 
     def __post_init__(self) -> None:
-        if self.skew < 0 or min(self.bytes_per_second, self.burst, self.second) <= 0:
+        if self.skew < 0 or min(self.bytes_per_second, self.burst, self.second) <= 0 or self.bad_signature < 0:
             raise MastError(f"{self}: expected positive numbers, and a skew of 0 or more")
 
 
@@ -172,8 +174,14 @@ class Node:
         for peer, link in self._links.items():
             if peer not in neighbours:
                 link.forget()  # whoever comes back is told everything
-            if link.owes:
-                out.append((peer, self.form.datagram(link.header(self.name, ()), ())))
+        return self._counted(out) + self.confirmations()
+
+    def confirmations(self) -> list[tuple[int, bytes]]:
+        """Datagrams that tell others what has come from them, and nothing else. `due` gives them too."""
+        owed = [(peer, link) for peer, link in self._links.items() if link.owes]
+        return self._counted([(peer, self.form.datagram(link.header(self.name, ()), ())) for peer, link in owed])
+
+    def _counted(self, out: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         self.counters.datagrams_out += len(out)
         self.counters.bytes_out += sum(len(data) for _, data in out)
         return out
@@ -207,7 +215,9 @@ class Node:
             why = self._hear(link, entry, now)
             if why is not None:
                 self._refuse(why, peer if why == "bad signature" else entry.origin)
-                damaged = damaged or why == "bad signature"
+                if why == "bad signature":
+                    damaged = True
+                    link.charge(limits.bad_signature)
         if not damaged:  # else it is not confirmed, and comes again
             link.arrived(header, carries=bool(entries))
 

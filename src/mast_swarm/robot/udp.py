@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import select
+import contextlib
+import selectors
 import socket
+import sys
 from collections.abc import Mapping
 
 from mast_swarm.errors import MastError
 from mast_swarm.robot.wire import LARGEST
 
 MOST = 1000  # datagrams taken at a time; what the system's buffer cannot hold is lost
-_BUFFER = 1 << 20  # bytes that the system is asked to hold
+SHARE = 64  # of these from one robot
+_BUFFER = 1 << 20  # bytes that the system is asked to hold for each
+_PARTED = 256  # robots that have a buffer of their own
 
 Address = tuple[str, int]
 
@@ -19,7 +23,8 @@ class UDP:
     """Robot number `name`. addresses: number -> (host, port), its own too; hosts are names or numbers, of IPv4 or IPv6.
 
     A datagram counts as that of the robot from whose address it comes; from other addresses nothing is taken. The
-    address of a sender can be forged: what makes an entry believed is its signature.
+    address of a sender can be forged: what makes an entry believed is its signature. Each robot's datagrams wait in a
+    buffer of their own where the system allows it, so that one that floods pushes out its own alone.
     """
 
     def __init__(self, name: int, addresses: Mapping[int, Address]) -> None:
@@ -30,15 +35,14 @@ class UDP:
         self._robots = {address[:2]: robot for robot, address in self._addresses.items() if robot != name}
         self.unsent = 0  # datagrams that the system would not take
         self.strangers = 0  # datagrams from unknown addresses
-        self._socket = socket.socket(family, socket.SOCK_DGRAM)
+        self._selector = selectors.DefaultSelector()
         try:
-            self._socket.setblocking(False)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-            self._socket.bind(own)
+            self._socket = self._bound(family, own)
         except OSError as error:
-            self._socket.close()
+            self._selector.close()
             host, port = addresses[name]
             raise MastError(f"robot {name} cannot listen at {host}:{port}: {error.strerror}") from None
+        self._part(family, own)
 
     def send(self, datagram: bytes, to: int) -> None:
         """As in `Transport`."""
@@ -48,29 +52,62 @@ class UDP:
             self.unsent += 1
 
     def poll(self, timeout: float = 0.0) -> list[tuple[int, bytes]]:
-        """As in `Transport`."""
+        """As in `Transport`. Of one robot no more is taken at a time than a fair share."""
         if self._socket.fileno() < 0:
             return []
-        if timeout > 0:
-            select.select([self._socket], [], [], timeout)
-        arrived = []
-        for _ in range(MOST):
-            try:
-                data, address = self._socket.recvfrom(LARGEST + 1)
-            except BlockingIOError:
-                break
-            except OSError:  # some systems report here that an earlier datagram found nobody
-                continue
-            robot = self._robots.get(address[:2])
-            if robot is None:
-                self.strangers += 1
-            else:
-                arrived.append((robot, data))
+        arrived: list[tuple[int, bytes]] = []
+        ready = [key.fileobj for key, _ in self._selector.select(max(0.0, timeout))]
+        for one in ready:
+            assert isinstance(one, socket.socket)
+            for _ in range(max(1, min(SHARE, MOST // len(ready)))):
+                try:
+                    data, address = one.recvfrom(LARGEST + 1)
+                except BlockingIOError:
+                    break
+                except OSError:  # some systems report here that an earlier datagram found nobody
+                    continue
+                robot = self._robots.get(address[:2])
+                if robot is None:
+                    self.strangers += 1
+                else:
+                    arrived.append((robot, data))
         return arrived
 
     def close(self) -> None:
         """As in `Transport`."""
-        self._socket.close()
+        for key in list((self._selector.get_map() or {}).values()):
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
+        self._selector.close()
+
+    def _bound(self, family: int, own: tuple, peer: tuple | None = None) -> socket.socket:
+        """A socket at the robot's own address; with a peer: for what comes from there alone."""
+        made = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            if peer is not None:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(own)
+            if peer is not None:
+                made.connect(peer)
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            self._selector.register(made, selectors.EVENT_READ)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def _part(self, family: int, own: tuple) -> None:
+        """Give each other robot a buffer of its own. The address is shared for this moment only, so that a second
+        process cannot have it. Where the system does not play along, all share the first one."""
+        if sys.platform != "linux":  # elsewhere shared addresses mean something else
+            return
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for address in list(self._robots)[:_PARTED]:
+            with contextlib.suppress(OSError):
+                self._bound(family, own, self._addresses[self._robots[address]])
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
 def _resolved(robot: int, address: Address, family: int) -> tuple[int, tuple]:

@@ -46,6 +46,11 @@ class Faults:
             if not 0 <= getattr(self, name) <= 1:
                 raise MastError(f"{name} is {getattr(self, name)}: expected a probability from 0 to 1")
 
+    @property
+    def certain(self) -> bool:
+        """Whether nothing is left to chance."""
+        return not (self.jitter or self.loss or self.duplication or self.reordering or self.corruption)
+
 
 class VirtualNetwork:
     """lost: decides losses in place of the seed, for runs that must lose the same as another.
@@ -102,11 +107,15 @@ class VirtualNetwork:
         self.counts["sent"] += 1
         self._numbers[sender, receiver] += 1
         number = self._numbers[sender, receiver]
+        if faults.certain and self._lost is None:
+            heapq.heappush(self._way, (self.now + faults.delay, sender, number, receiver, data))
+            return
         luck = random.Random(f"{self.seed} {sender} {receiver} {number}")
         # Every number is drawn, whatever is done with it: so one fault does not move the others.
         lost, twice, held, changed = (luck.random() for _ in range(4))
-        at = self.now + faults.delay + luck.randint(0, faults.jitter) + (faults.hold if held < faults.reordering else 0)
-        again = self.now + faults.delay + luck.randint(0, faults.jitter)
+        late, later = (int(luck.random() * (faults.jitter + 1)) for _ in range(2))
+        at = self.now + faults.delay + late + (faults.hold if held < faults.reordering else 0)
+        again = self.now + faults.delay + later
         if self._lost(sender, receiver, self.now, at) if self._lost is not None else lost < faults.loss:
             self.counts["lost"] += 1
             return

@@ -132,7 +132,7 @@ class Format:
 
     def entry(self, body: bytes, signature: bytes) -> Entry:
         """An entry from its bytes. They must be good, as those that `body` made are."""
-        found = _decode(body + signature, 0, self.width)
+        found = self.decode(body + signature, 0)
         if isinstance(found, str):
             raise MastError(f"these bytes are no entry: {found}")
         return found[0]
@@ -167,12 +167,30 @@ class Format:
         entries: list[Entry] = []
         at = HEADER.size
         for _ in range(count):
-            found = _decode(data, at, self.width)
+            found = self.decode(data, at)
             if isinstance(found, str):
                 return Read(Header(*fields), entries, [found])
             entry, at = found
             entries.append(entry)
         return Read(Header(*fields), entries, [] if at == length else ["malformed"])
+
+    def decode(self, data: bytes, at: int) -> tuple[Entry, int] | str:
+        """The entry at a place of a datagram, and the place after it; or why there is none."""
+        if len(data) < at + ENTRY.size:
+            return "truncated"
+        origin, kind, zero, numbers, stamp, x, y = ENTRY.unpack_from(data, at)
+        if kind not in _DTYPES or zero != 0 or numbers != self.width:
+            return "malformed"
+        dtype = _DTYPES[kind]
+        ends = at + ENTRY.size + self.width * dtype.itemsize
+        if len(data) < ends + SIGNATURE:
+            return "truncated"
+        message = np.frombuffer(data, dtype, self.width, at + ENTRY.size).astype(np.float32)
+        if not (abs(x) <= FARTHEST and abs(y) <= FARTHEST and np.isfinite(message).all()):
+            return "malformed"
+        entry = Entry(origin, stamp, np.array([x, y], dtype=np.float64), message)
+        entry.body, entry.signature = bytes(data[at:ends]), bytes(data[ends : ends + SIGNATURE])
+        return entry, ends + SIGNATURE
 
     def _refused(self, data: bytes) -> str | None:
         """Why a whole datagram is refused; None: it is not."""
@@ -212,22 +230,3 @@ def model_hash(*files: Path) -> bytes:
             raise MastError(f"cannot read the model's file {file}: {error.strerror}") from None
         digest.update(struct.pack("<Q", len(content)) + content)
     return digest.digest()[:HASH]
-
-
-def _decode(data: bytes, at: int, width: int) -> tuple[Entry, int] | str:
-    """The entry at a place of a datagram, and the place after it; or why there is none."""
-    if len(data) < at + ENTRY.size:
-        return "truncated"
-    origin, kind, zero, numbers, stamp, x, y = ENTRY.unpack_from(data, at)
-    if kind not in _DTYPES or zero != 0 or numbers != width:
-        return "malformed"
-    dtype = _DTYPES[kind]
-    ends = at + ENTRY.size + width * dtype.itemsize
-    if len(data) < ends + SIGNATURE:
-        return "truncated"
-    message = np.frombuffer(data, dtype, width, at + ENTRY.size).astype(np.float32)
-    if not (abs(x) <= FARTHEST and abs(y) <= FARTHEST and np.isfinite(message).all()):
-        return "malformed"
-    entry = Entry(origin, stamp, np.array([x, y], dtype=np.float64), message)
-    entry.body, entry.signature = bytes(data[at:ends]), bytes(data[ends : ends + SIGNATURE])
-    return entry, ends + SIGNATURE

@@ -7,13 +7,13 @@ A datagram from robot 3 to robot 5 of a team is put to `mast/TEAM/5/3`.
 from __future__ import annotations
 
 import contextlib
-import json
-import time
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mast_swarm.errors import MastError
 from mast_swarm.robot.extras import needed
+from mast_swarm.robot.session import open_session
 
 MOST = 1000  # datagrams that wait to be polled; older ones give way
 
@@ -35,31 +35,21 @@ class Zenoh:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         zenoh = needed("zenoh", "eclipse-zenoh", "the transport Zenoh needs")
-        if not listen and not connect:
-            raise MastError(f"robot {name} has no endpoints: give some to listen at or to connect to")
-        chosen: dict[str, Any] = {
-            "mode": "peer",
-            "scouting/multicast/enabled": False,
-            "scouting/gossip/enabled": False,
-            "listen/endpoints": list(listen),
-            "connect/endpoints": list(connect),
-            "connect/timeout_ms": -1,  # for others that start later
-            "connect/exit_on_failure": False,
-            **(settings or {}),
-        }
+        self._session = open_session(f"robot {name}", listen, connect, settings)
         self._root, self._name = f"mast/{team.hex()}", name
         self._options = {"congestion_control": zenoh.CongestionControl.DROP, "express": True}
         self._error = zenoh.ZError
         self.unsent = 0  # datagrams that Zenoh would not take
-        try:
-            config = zenoh.Config()
-            for path, value in chosen.items():
-                config.insert_json5(path, json.dumps(value))
-            self._session = zenoh.open(config)
-        except zenoh.ZError as error:
-            raise MastError(f"robot {name} cannot open Zenoh: {str(error).splitlines()[0]}") from None
-        ring = zenoh.handlers.RingChannel(MOST)
-        self._subscriber = self._session.declare_subscriber(f"{self._root}/{name}/*", ring)
+        self._arrived: deque[tuple[int, bytes]] = deque(maxlen=MOST)
+        self._some = threading.Event()
+        self._subscriber = self._session.declare_subscriber(f"{self._root}/{name}/*", self._take)
+
+    def _take(self, sample: Any) -> None:
+        """Called by a thread of Zenoh's."""
+        sender = str(sample.key_expr).rsplit("/", 1)[1]
+        if sender.isascii() and sender.isdigit():
+            self._arrived.append((int(sender[:10]), sample.payload.to_bytes()))
+            self._some.set()
 
     def send(self, datagram: bytes, to: int) -> None:
         """As in `Transport`."""
@@ -70,24 +60,13 @@ class Zenoh:
 
     def poll(self, timeout: float = 0.0) -> list[tuple[int, bytes]]:
         """As in `Transport`."""
-        arrived: list[tuple[int, bytes]] = []
-        ends = time.monotonic() + timeout
-        while len(arrived) < MOST:
-            try:
-                sample = self._subscriber.try_recv()
-            except self._error:  # closed
-                break
-            if sample is not None:
-                sender = str(sample.key_expr).rsplit("/", 1)[1]
-                if sender.isascii() and sender.isdigit():
-                    arrived.append((int(sender[:10]), sample.payload.to_bytes()))
-            elif arrived or time.monotonic() >= ends:
-                break
-            else:
-                time.sleep(min(0.001, timeout))
-        return arrived
+        if timeout > 0:
+            self._some.wait(timeout)
+        self._some.clear()  # first: what comes from now on is found here or announced again
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def close(self) -> None:
         """As in `Transport`."""
         with contextlib.suppress(self._error):
             self._session.close()
+        self._arrived.clear()

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -17,9 +17,8 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
+from mast_swarm.space.apart import keep_apart
 from mast_swarm.tasks.base import WorldConfig
-
-_DRAWERS = 4  # start states that are drawn at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,10 @@ StateT = TypeVar("StateT", bound=State)
 class World(ABC, Generic[ConfigT, StateT]):
     """A world says how environments start, what robots sense, how they move and what is measured: five methods. All
     else here has a default."""
+
+    drawers: ClassVar[int] = 1
+    """Start states that are drawn at a time. Threads help where `draw` spends its time in numpy on large arrays; where
+    it runs Python they only keep others, such as a training beside them, from running."""
 
     def __init__(self, config: ConfigT, device: torch.device | str = "cpu") -> None:
         self.config = config
@@ -100,10 +103,12 @@ class World(ABC, Generic[ConfigT, StateT]):
             for all_of_it, part in zip(drawn, made, strict=True):
                 all_of_it[number] = part
 
-        if len(seeds) == 1:
-            fill(0)
+        threads = min(self.drawers, len(seeds))
+        if threads == 1:
+            for number in range(len(seeds)):
+                fill(number)
         else:
-            with ThreadPoolExecutor(min(_DRAWERS, len(seeds))) as pool:
+            with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(fill, range(len(seeds))))
         return tuple(torch.from_numpy(part) for part in drawn)
 
@@ -116,6 +121,16 @@ class World(ABC, Generic[ConfigT, StateT]):
         """
         command = limited(checked_command(command, tuple(state.positions.shape)))
         return command, command * (self.config.max_speed * self.config.dt)
+
+    def kept_apart(self, state: StateT, command: Tensor) -> Tensor:
+        """The command [B, N, 2] that robots follow in place of this one so that none hits another: the safety layer,
+        which every robot runs by itself (`space.apart`, docs/safety.md)."""
+        radius = getattr(self.config, "robot_radius", None)
+        if radius is None:
+            raise MastError(f"{self.task} does not say how large robots are: the safety layer needs a robot_radius")
+        longest = self.config.max_speed * self.config.dt
+        wanted = limited(checked_command(command, tuple(state.positions.shape))) * longest
+        return keep_apart(state.positions, wanted, 2 * radius, longest) / longest
 
     # Learning.
 
@@ -178,7 +193,8 @@ def limited(command: Tensor) -> Tensor:
 def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
     """The command itself if its shape is right and (on the CPU, where asking is free) it is finite."""
     if not isinstance(command, Tensor):
-        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}")
+        advice = "; torch.from_numpy makes one of an array" if isinstance(command, np.ndarray) else ""
+        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}{advice}")
     if tuple(command.shape) != expected:
         raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
     if command.device.type == "cpu" and not bool(torch.isfinite(command).all()):

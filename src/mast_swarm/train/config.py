@@ -47,12 +47,17 @@ class TrainConfig:
     """Epochs of rollouts alone, which come first; all others then learn alone. 0: every epoch does both."""
     keep_every: int = 1
     """Control periods from one sample that is kept to the next."""
+    scenarios: tuple[str, ...] = ()
+    """Scenarios that the start states of training go round, one per environment; empty: the world's own."""
     carry: float = 0.0
     """Share of environments (but for those the expert drove) that go on where the last epoch left them."""
     expert: str = ""
     """Who is imitated: any controller of the task, or another name of one; empty: the task's own expert."""
     expert_share: float = 0.5
     """Probability that the expert drives an environment in an epoch; the policy drives the others."""
+    loss: Literal["square", "norm"] = "square"
+    """Of a command's error: its square, whose least mean is the mean of what the expert might do, or its length, whose
+    least mean is their geometric median: rather one of them than between them."""
     target_limit: float = 1.0
     """Longest target, in units of u_max. Above 1 targets tell how far goals are too; the world limits commands to 1."""
     weighted: bool = False
@@ -85,6 +90,8 @@ class TrainConfig:
     """Epochs between two validations."""
     seed: int = 0
     """Decides everything random: weights, start states, drivers, batches."""
+    start: Annotated[str, tyro.conf.arg(name="from", help_behavior_hint="")] = ""
+    """A trained policy to start from, shipped or a folder: its weights, with a fresh optimiser; unset: random ones."""
 
     def __post_init__(self) -> None:
         for name, most in _COUNTS.items():
@@ -154,6 +161,14 @@ class TrainConfig:
         return self.updates * (self.gathered(processes) // (self.batch // processes))
 
 
+TOPICS = {  # how people find the settings
+    "rollouts": ("environments", "steps", "collect", "keep_every", "carry", "expert", "expert_share", "target_limit"),
+    "learning": (
+        *("epochs", "from", "replay", "batch", "updates", "lr", "schedule", "weight_decay", "clip", "ema"),
+        *("weighted", "mirrored", "precision", "seed"),
+    ),
+    "validation": ("validation", "validation_steps", "validate_every"),
+}
 _COUNTS = {  # whole numbers from 1 up to what is said here
     "epochs": MOST_EPOCHS,
     "environments": MOST_ENVIRONMENTS,
@@ -230,6 +245,24 @@ def changed(base: Any, given: Any, table: str = "") -> Any:
     return replace(base, **new)
 
 
+def in_tables(base: TrainConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `changed` takes them, where those of the world and the policy may have come without saying whose they
+    are (agents=5), or whole (world=NavigationConfig(agents=5))."""
+    found = dict(settings)
+    for table in ("world", "policy"):
+        own, given = getattr(base, table), found.get(table, {})
+        if isinstance(given, WorldConfig | ModelConfig):
+            if not isinstance(given, type(own)):
+                raise MastError(f"{table} is a {type(given).__name__}: give a {type(own).__name__}")
+            given = {name: getattr(given, name) for name in _names(own)}
+        if not isinstance(given, Mapping):
+            continue  # `changed` says what is wrong
+        loose = {name: found.pop(name) for name in _names(own) if name in found and name not in _names(base)}
+        if loose or table in found:
+            found[table] = {**given, **loose}
+    return found
+
+
 def _of_kind(base: ModelConfig, kind: Any, table: str) -> ModelConfig:
     """The policy itself, or the one of another kind for its task that observes the same."""
     known = kinds(base.task)
@@ -300,7 +333,7 @@ def recipe(name: str, task: tasks.Task) -> TrainConfig:
     """A recipe of a task by name."""
     found = recipes(task)
     if name not in found:
-        raise unknown("recipe", name, found)
+        raise MastError(f"unknown recipe '{name}': task {task.name} has {', '.join(found)}")
     return found[name]
 
 

@@ -18,6 +18,8 @@ from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import world_of
 
+_SMOOTH = 0.01  # in units of u_max: errors shorter than this count by their square
+
 
 class Learner:
     """Holds the policy, its optimiser and the averaged policy; `update()` learns one batch.
@@ -26,10 +28,20 @@ class Learner:
     With several processes each learns its share of the batch and DistributedDataParallel averages the gradients.
     """
 
-    def __init__(self, config: TrainConfig, replay: Replay, device: torch.device, processes: int = 1) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        replay: Replay,
+        device: torch.device,
+        processes: int = 1,
+        first: Learned | None = None,
+    ) -> None:
+        """first: a policy whose weights are where learning starts; None: random ones."""
         self.config, self.replay, self.device = config, replay, device
         self.world = world_of(config, device)  # unpacks what the replay keeps
         self.policy = make(config.policy, seed=config.seed).to(device)
+        if first is not None:
+            self.policy.load_state_dict(first.state_dict())
         self.extras = self.policy.surroundings(config.world.side)
         self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
         averaged = self.average.state_dict() if self.average is not None else {}  # running statistics too
@@ -72,8 +84,7 @@ class Learner:
         self.done += 1
 
     def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:
-        """Mean squared error to the expert's command, in units of the policy's action scale (and to its speed, for
-        exploration), of samples as the replay keeps them."""
+        """`imitation_loss` in units of the policy's action scale, of samples as the replay keeps them."""
         given = {name: value for name, value in batch.items() if name not in ("target", "weight")}
         given["features"] = self.world.unpack(given["features"], given["positions"])
         half = self.config.precision == "bf16" and self.device.type == "cuda"
@@ -82,7 +93,8 @@ class Learner:
             prediction = self.network(**given, **self.extras)
             self.network.eval()
         scale = self.config.policy.action_scale
-        return imitation_loss(prediction / scale, batch["target"] / scale, batch.get("weight"))
+        weight, norm = batch.get("weight"), self.config.loss == "norm"
+        return imitation_loss(prediction / scale, batch["target"] / scale, weight, norm=norm)
 
     def _update(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
@@ -155,16 +167,19 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def imitation_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+def imitation_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None, *, norm: bool = False) -> Tensor:
     """Mean squared error of the command, and of the speed where it is predicted: [B, N, 2 or 3] each -> scalar.
 
-    weight [B, N]: of each robot's error; None: all count alike.
+    weight [B, N]: of each robot's error; None: all count alike. norm: of the command the mean length of the error in
+    place of its square.
     """
     error = (prediction.float() - target).square()
-    if weight is not None:
-        error = error * weight[..., None]
-    loss = error[..., :2].mean()
-    return loss if target.shape[-1] == 2 else loss + error[..., 2].mean()
+    command = error[..., :2].mean(-1)
+    if norm:  # smooth at 0, where the length has no gradient
+        command = (2 * command + _SMOOTH**2).sqrt() - _SMOOTH
+    speed = 0 if target.shape[-1] == 2 else error[..., 2]
+    each = command + speed  # [B, N]
+    return (each if weight is None else each * weight).mean()
 
 
 def learning_rate(config: TrainConfig, done: int, total: int) -> float:

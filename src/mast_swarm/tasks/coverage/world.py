@@ -72,6 +72,8 @@ class CoverageObservation:
 class Coverage(World[CoverageConfig, CoverageState]):
     """The world of the coverage task, for any number of environments, on CPU or CUDA."""
 
+    drawers = 4
+
     def __init__(self, config: CoverageConfig | None = None, device: torch.device | str = "cpu") -> None:
         super().__init__(config or CoverageConfig(), device)
         self._filter = resize_filter(self.config.map_cells, self.config.pixels).to(self.device)  # [K, P]

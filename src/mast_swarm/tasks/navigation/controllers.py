@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mast_swarm.chance import as_tensor
 from mast_swarm.errors import MastError
-from mast_swarm.explore import fill, heading, leashed
+from mast_swarm.explore import Trail, fill, heading, leashed, turned
 from mast_swarm.observation import Heard
 from mast_swarm.space import components
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
@@ -52,17 +52,23 @@ class _ToGoal:
 class _Exploration:
     """What robots without a goal do: a heading of their own that turns slowly, on a leash (as learned policies)."""
 
-    def __init__(self, dt: float, time: float, reach: float) -> None:
+    def __init__(self, dt: float, time: float, reach: float, memory: int = 0) -> None:
+        """memory: places that robots remember and turn away from."""
         self.dt, self.time, self.reach = dt, time, reach
         self._seeds = torch.zeros(0, dtype=torch.int64)
+        self._trail = Trail(memory, 150.0, dt) if memory else None
 
     def start(self, seeds: Sequence[int]) -> None:
         self._seeds = as_tensor(seeds)
+        if self._trail is not None:
+            self._trail.start()
 
     def command(self, plan: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
         """Commands [B, N, 2] of a plan [B, N, 3]."""
         seeds, robots = self._seeds.to(state.positions.device), state.positions.shape[1]
         headings = heading(seeds, state.step * (self.dt / self.time), robots)
+        if self._trail is not None:
+            headings = turned(headings, self._trail.away(state.positions))
         return fill(plan, leashed(headings, observation.landmark, self.reach))
 
 
@@ -127,10 +133,17 @@ class DhbaExplore(Dhba):
     """As dhba-K, with no delay, but robots that are left without a goal explore, by the rule of learned policies."""
 
     def __init__(
-        self, k: int, *, dt: float, max_speed: float, exploration_time: float = 100.0, exploration_reach: float = 300.0
+        self,
+        k: int,
+        *,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
     ) -> None:
         super().__init__(k, dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
 
     def start(self, seeds: Sequence[int] = ()) -> None:
         super().start(seeds)
@@ -178,10 +191,17 @@ class DhbaRelayExplore(DhbaRelay):
     """As dhba-K-relay, but robots without a goal explore: all that a learned policy has but the network."""
 
     def __init__(
-        self, k: int, *, dt: float, max_speed: float, exploration_time: float = 100.0, exploration_reach: float = 300.0
+        self,
+        k: int,
+        *,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
     ) -> None:
         super().__init__(k, dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
 
     def start(self, seeds: Sequence[int] = ()) -> None:
         super().start(seeds)
@@ -198,10 +218,16 @@ class Explorer(_ToGoal):
     reads: ClassVar[tuple[str, ...]] = ("positions", "goals", "goals_seen", "component")
 
     def __init__(
-        self, *, dt: float, max_speed: float, exploration_time: float = 100.0, exploration_reach: float = 300.0
+        self,
+        *,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
     ) -> None:
         super().__init__(dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
 
     def start(self, seeds: Sequence[int] = ()) -> None:
         self._exploration.start(seeds)

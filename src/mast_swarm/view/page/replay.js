@@ -19,6 +19,7 @@ class Replay {
     this.duration = Math.max(...recordings.map((r) => (r.frames - 1) * r.dt)) || recordings[0].dt;
     this.step = Math.min(...recordings.map((r) => r.dt));
     Object.assign(this, { time: 0, playing: false, speed: 8, selected: -1, hovered: -1, zoom: 1, show: {}, dirty: true, paintMs: 0 });
+    if (recordings.some((r) => r.arrays.status)) swarm.dress(painter, recordings.filter((r) => r.arrays.status));
     for (const r of recordings) painter.prepare(r);
     const boxes = recordings.map((r) => painter.bounds(r));
     // One view for all panels, so that the same place is at the same spot in each.
@@ -212,7 +213,7 @@ class Replay {
   }
 
   key() {
-    $("key").replaceChildren(...painter.key.map(([label, draw]) => {
+    $("key").replaceChildren(...painter.key.filter(([,, present = () => true]) => this.recordings.some(present)).map(([label, draw]) => {
       const canvas = element("canvas");
       const item = element("li", {}, canvas, label);
       requestAnimationFrame(() => { const { context, width } = fitCanvas(canvas); draw(context, this.colours, width); });

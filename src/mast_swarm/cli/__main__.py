@@ -1,0 +1,3 @@
+from mast_swarm.cli import main
+
+main()

@@ -1,0 +1,288 @@
+"""One robot in real time: it senses and acts at its control rate, and tells its neighbours what it knows. No torch.
+
+Control instants are `1 / rate` seconds apart by the monotonic clock, so that they neither drift nor follow a clock that
+is set. A deadline is met if the command of an instant reaches the body before the next instant. In between, messages go
+in rounds, one every `hop` seconds: in each the robot tells its neighbours what they lack. What it has kept for less
+than a quarter of that time waits for the next round, so that news goes one hop per round however robots' clocks lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mast_swarm.errors import MastError
+from mast_swarm.robot.body import Body, Sensed
+from mast_swarm.robot.exported import Exported
+from mast_swarm.robot.guard import Guard
+from mast_swarm.robot.node import Counters, Node
+from mast_swarm.robot.transport import Transport
+from mast_swarm.robot.wire import HEADER
+
+SECOND = 10**9  # ticks: stamps are nanoseconds
+_AWAKE = 0.05  # seconds that it sleeps at most, so that a signal is noticed
+_SILENT = 10.0  # seconds after which it says that nothing comes from a robot that it talks to
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When a robot does what. Seconds are real ones."""
+
+    rate: float = 1.0
+    """Control instants per second."""
+    hop: float = 0.1
+    """Seconds from one round of messages to the next: the time of a hop."""
+    patience: float = 2.0
+    """Seconds that the body may take to answer, and that the robot goes on while the body senses nothing new."""
+    speed: float = 1.0
+    """Seconds of the mission per second: other than 1 in simulations alone."""
+    seed: int = 0
+    """Of the mission; policies that explore draw their headings from it."""
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "hop", "patience", "speed"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise MastError(f"{name} is {value}: expected a positive number")
+
+    @property
+    def node_hop(self) -> int:
+        """The setting `hop` of a node that keeps this pace, ticks."""
+        return max(1, round(self.hop / 4 * SECOND))
+
+    @property
+    def node_again(self) -> int:
+        """Its setting `again`: what was not confirmed goes again in the next round."""
+        return max(1, round(self.hop * 3 / 4 * SECOND))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a robot knew and did at one control instant, for logs."""
+
+    time: float
+    """Seconds since the mission began."""
+    stamp: int
+    """Of its own news, nanoseconds since 1970."""
+    position: tuple[float, float]
+    """Where it was, metres."""
+    command: tuple[float, float]
+    """Where it goes, m/s."""
+    ages: dict[int, float]
+    """Of each other robot that it knows, how old the news is: seconds of the mission."""
+    took: float
+    """Seconds from the instant until the body had the command."""
+    met: int
+    """Deadlines met since the start."""
+    missed: int
+    """Deadlines missed since the start."""
+    heard: dict[int, int]
+    """Datagrams with news that came since the last step, by neighbour."""
+    counters: Counters = field(default_factory=Counters)
+    """What has passed through the node since the start."""
+
+
+class Pilot:
+    """Runs one robot: `run` returns when it is told to stop, and raises a MastError when it has to.
+
+    policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`. peers: the robots that
+    can be reached; of these it talks to those that the body names, or to all. on_step: is given a record of each
+    control instant. say: is given lines for the person in charge.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        policy: Exported,
+        node: Node,
+        network: Transport,
+        pace: Pace,
+        *,
+        peers: Collection[int] = (),
+        on_step: Callable[[Step], None] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.policy, self.node, self.network, self.pace = policy, node, network, pace
+        self.guard = Guard(body, pace.patience)
+        self.peers = tuple(peers)
+        self.met = self.missed = 0
+        self._on_step = on_step
+        self._start: float | None = None
+        self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._max_speed, self._trail = top_speed(policy), policy.trail()
+        self._why: str | None = None
+        self._sensed: Sensed | None = None
+        self._last_sensed = math.nan  # when, by the monotonic clock
+        self._backlog: deque[tuple[int, bytes]] = deque()
+        self._heard: Counter[int] = Counter()
+        self._silent: dict[int, float] = {}  # robots that nothing came from -> when they were first told something
+
+    def begins(self, at: float) -> None:
+        """Count instants from a moment of the monotonic clock that the team shares; else they begin with `run`."""
+        self._start = at
+
+    def stop(self, why: str) -> None:
+        """Let `run` end soon; may be called from anywhere."""
+        self._why = self._why or why
+        self.guard.hurry()
+
+    def run(self) -> None:
+        """Act until told to stop; then, or when something fails, stand still and close everything."""
+        try:
+            with _signals(self.stop):
+                self._loop()
+        except MastError as error:
+            raise MastError(f"robot {self.node.name} stops: {error}{self._halted()}") from None
+        except Exception as error:
+            kind = type(error).__name__
+            raise MastError(f"robot {self.node.name} stops: {kind}: {error}{self._halted()}") from error
+        self._say(f"robot {self.node.name} stops: {self._why}{self._halted()}")
+
+    def _halted(self) -> str:
+        """Stand still, close everything; what there is to add to the reason."""
+        taken = self.guard.stop()
+        self.network.close()
+        self.node.stamps.close()
+        return "" if taken else "; and its body has not taken the command to stand still"
+
+    def _loop(self) -> None:
+        period, hop = 1 / self.pace.rate, self.pace.hop
+        begun = time.monotonic() if self._start is None else self._start
+        self._start = begun
+        passed = max(0.0, time.monotonic() - begun)  # of a mission that others have begun
+        self._last_sensed = begun + passed
+        instant, turn = math.ceil(passed / period), math.floor(passed / hop + 0.5)
+        while self._why is None:
+            now = time.monotonic()
+            if now >= begun + instant * period:
+                acted = self._act(begun + instant * period)
+                now = time.monotonic()
+                following = max(instant + 1, math.floor((now - begun) / period))
+                if acted:
+                    late = now >= begun + (instant + 1) * period
+                    self.met += not late
+                    self.missed += late + following - instant - 1
+                instant = following
+            if now >= begun + (turn + 0.5) * hop:
+                self._tell()
+                turn = max(turn + 1, math.floor((now - begun) / hop + 0.5))
+            self._listen(min(begun + instant * period, begun + (turn + 0.5) * hop))
+
+    def _act(self, instant: float) -> bool:
+        """Sense, decide, command; whether there was something to act on."""
+        sensed, now = self.guard.sense(), time.monotonic()
+        if sensed is None:
+            waited = now - self._last_sensed
+            if self._sensed is not None and waited > self.pace.patience:
+                raise MastError(f"its body has sensed nothing for {waited:.1f} s")
+            return False
+        self._sensed, self._last_sensed = sensed, now
+        assert self._start is not None
+        mission = (instant - self._start) * self.pace.speed
+        stamp = time.time_ns()
+        try:
+            prediction = self.node.control(stamp, sensed.features, sensed.position)
+            share = self.policy.command(
+                prediction,
+                landmark=sensed.landmark,
+                seed=self.pace.seed,
+                robot=self.node.name,
+                time=mission,
+                away=None if self._trail is None else self._trail.away(sensed.position, mission),
+            )
+        except Exception as error:
+            raise MastError(f"its policy fails: {error}") from error
+        if not np.isfinite(share).all():
+            raise MastError("its policy gives a command that is not finite")
+        velocity = np.asarray(share, np.float64) * self._max_speed
+        self.guard.command(velocity)
+        if self._on_step is not None:
+            self._on_step(self._record(mission, stamp, sensed, velocity, time.monotonic() - instant))
+        self._heard.clear()
+        return True
+
+    def _record(self, mission: float, stamp: int, sensed: Sensed, velocity: np.ndarray, took: float) -> Step:
+        late = took >= 1 / self.pace.rate
+        ages = {
+            robot: age / SECOND * self.pace.speed
+            for robot, age in self.node.ages(stamp).items()
+            if robot != self.node.name
+        }
+        return Step(
+            mission,
+            stamp,
+            (float(sensed.position[0]), float(sensed.position[1])),
+            (float(velocity[0]), float(velocity[1])),
+            ages,
+            took,
+            self.met + (not late),
+            self.missed + late,
+            dict(self._heard),
+            copy.deepcopy(self.node.counters),
+        )
+
+    def _tell(self) -> None:
+        """A round of messages."""
+        if self._sensed is None:
+            return
+        heard_by = self.peers if self._sensed.neighbours is None else self._sensed.neighbours
+        for to, datagram in self.node.due(time.time_ns(), heard_by):
+            self.network.send(datagram, to)
+        now = time.monotonic()
+        for peer in heard_by:
+            since = self._silent.setdefault(peer, now)
+            if now - since > _SILENT:
+                self._silent[peer] = math.inf
+                self._say(
+                    f"robot {self.node.name}: nothing has come from robot {peer} in {_SILENT:g} s: is it running, and "
+                    "is its address right?"
+                )
+
+    def _listen(self, until: float) -> None:
+        """Take what comes, until a moment of the monotonic clock at the latest."""
+        if not self._backlog:
+            wait = min(until - time.monotonic(), _AWAKE)
+            self._backlog.extend(self.network.poll(max(0.0, wait)))
+        while self._backlog:
+            peer, datagram = self._backlog.popleft()
+            self._silent[peer] = math.inf
+            if len(datagram) > HEADER.size:
+                self._heard[peer] += 1
+            self.node.on_datagram(peer, datagram, time.time_ns())
+            if time.monotonic() >= until:
+                break
+        for to, datagram in self.node.confirmations():
+            self.network.send(datagram, to)
+
+
+def top_speed(policy: Exported) -> float:
+    """The speed of a command of length 1, m/s."""
+    control = policy.manifest.get("control")
+    if control is None:
+        raise MastError("the manifest does not say how fast a command of length 1 is: export the policy with its task")
+    return float(control["max_speed_m_s"])
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `stop`, where this is the main thread, which alone may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    chosen = (signal.SIGTERM, signal.SIGINT)
+    before = {one: signal.signal(one, lambda number, _: stop(signal.Signals(number).name)) for one in chosen}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -1,0 +1,236 @@
+"""A robot in real time: it keeps its rate, talks, and stands still whatever goes wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import teams
+from mast_swarm.errors import MastError
+from mast_swarm.robot import UDP, Sensed
+from mast_swarm.robot.pilot import Pace, Pilot, Step
+from shared import free_ports
+
+ZERO = [0.0, 0.0]
+
+
+class Policy:
+    """Stands for an exported one: goes east at half of 4 m/s."""
+
+    manifest: dict[str, Any] = {"control": {"max_speed_m_s": 4.0}}  # noqa: RUF012
+
+    def command(self, prediction: Any, **rest: Any) -> np.ndarray:
+        return np.array([0.5, 0.0])
+
+
+class Body:
+    """Stands somewhere, and remembers what it was told."""
+
+    def __init__(self, sense: Callable[[int], Any] | None = None, neighbours: Any = None) -> None:
+        self.told: list[list[float]] = []
+        self.asked: list[float] = []
+        self.closed = False
+        self._sense, self._neighbours = sense, neighbours
+
+    def sense(self) -> Any:
+        self.asked.append(time.monotonic())
+        if self._sense is not None:
+            return self._sense(len(self.asked))
+        return Sensed((1.0, 2.0), np.ones(4, np.float32), neighbours=self._neighbours)
+
+    def command(self, velocity: np.ndarray) -> None:
+        self.told.append(velocity.tolist())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def make(
+    body: Body,
+    *,
+    name: int = 0,
+    ports: list[int] | None = None,
+    pace: Pace | None = None,
+    policy: Any = None,
+    node: dict[str, Any] | None = None,
+    wire: Any = None,
+    on_step: Any = None,
+    say: Any = None,
+) -> Pilot:
+    ports, pace = ports or free_ports(1), pace or Pace(rate=20.0, hop=0.02, patience=0.3)
+    addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports)}
+    made = teams.node(
+        teams.trusts(len(ports))[name],
+        wire,
+        now=time.time_ns(),
+        hop=pace.node_hop,
+        again=pace.node_again,
+        say=say,
+        **(node or {}),
+    )
+    peers = [number for number in addresses if number != name]
+    network = UDP(name, addresses)
+    return Pilot(
+        body, policy or Policy(), made, network, pace, peers=peers, on_step=on_step, say=say or (lambda _: None)
+    )
+
+
+def stopped(pilot: Pilot, after: float) -> None:
+    """Run it, and tell it to stop after some seconds."""
+    timer = threading.Timer(after, pilot.stop, ["told to"])
+    timer.start()
+    try:
+        pilot.run()
+    finally:
+        timer.cancel()
+
+
+def test_it_keeps_its_rate_without_drift_and_ends_standing_still() -> None:
+    body, steps, said = Body(), list[Step](), list[str]()
+    pilot = make(body, on_step=steps.append, say=said.append)
+    stopped(pilot, 1.02)
+    assert body.told[-1] == ZERO and body.closed
+    assert all(command == [2.0, 0.0] for command in body.told[:-1])
+    assert said == ["robot 0 stops: told to"]
+    assert 2 <= len(steps) <= 22 and steps[-1].met == pilot.met and steps[-1].missed == pilot.missed
+    assert pilot.met + pilot.missed >= 15  # of 21 instants, on a busy machine too
+    late = [(at - body.asked[0]) * 20 % 1 for at in body.asked]  # of a period after an instant
+    assert np.median(np.minimum(late, 1 - np.array(late))) < 0.3
+    assert steps[0].position == (1.0, 2.0) and steps[0].command == (2.0, 0.0) and steps[0].ages == {}
+    assert [step.time for step in steps] == sorted({step.time for step in steps})
+
+
+def test_two_robots_hear_each_other_and_say_how_old_their_news_is() -> None:
+    ports, steps = free_ports(2), list[Step]()
+    pilots = [make(Body(), name=0, ports=ports, on_step=steps.append), make(Body(), name=1, ports=ports)]
+    threads = [threading.Thread(target=stopped, args=(pilot, 1.5)) for pilot in pilots]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(steps[-1].ages) == {1} and 0 <= steps[-1].ages[1] < 1
+    assert sum(step.heard.get(1, 0) for step in steps) > 3
+    last = steps[-1].counters
+    assert last.entries_kept > 3 and last.bytes_out > 0 and last is not pilots[0].node.counters
+    assert set(last.refused) <= {"own origin", "old stamp", "duplicate"}
+
+
+def test_it_talks_to_those_alone_that_its_body_names() -> None:
+    ports = free_ports(3)
+    other = UDP(2, {number: ("127.0.0.1", port) for number, port in enumerate(ports)})
+    stopped(make(Body(neighbours=[1]), ports=ports), 0.3)
+    assert other.poll(0.05) == []
+    stopped(make(Body(), ports=ports), 0.3)
+    assert {peer for peer, _ in other.poll(0.05)} == {0}
+    other.close()
+
+
+def hang(count: int) -> Any:
+    time.sleep(60)
+
+
+def fail(count: int) -> Any:
+    raise OSError("the bus is down")
+
+
+def gone(count: int) -> Any:
+    return Sensed((0.0, 0.0), np.ones(4, np.float32)) if count < 3 else None
+
+
+@pytest.mark.parametrize(
+    ("sense", "why"),
+    [
+        (lambda count: Sensed((np.nan, 0.0), np.ones(4)), "its body gives position with NaN"),
+        (lambda count: Sensed((0.0, 0.0), np.full(4, np.inf)), "its body gives features with NaN or infinity"),
+        (lambda count: Sensed((0.0, 0.0, 0.0), np.ones(4)), r"its body gives a position of shape \[3\]"),
+        (lambda count: "here", "its body senses what is no Sensed"),
+        (fail, "its body fails in `sense`: OSError: the bus is down"),
+        (hang, "its body has not answered `sense` for 0.3 s"),
+        (gone, r"its body has sensed nothing for 0\.\d s"),
+    ],
+)
+def test_a_body_that_cannot_be_relied_on_is_told_to_stand_still(sense: Any, why: str) -> None:
+    body = Body(sense)
+    pilot, began = make(body), time.monotonic()
+    with pytest.raises(MastError, match=f"^robot 0 stops: {why}") as found:
+        stopped(pilot, 20.0)
+    assert "\n" not in str(found.value) and time.monotonic() - began < 5
+    assert body.told[-1] == ZERO and body.closed and pilot.network.poll() == []
+
+
+def test_a_body_that_hangs_does_not_keep_a_signal_waiting() -> None:
+    body = Body(hang)
+    began = time.monotonic()
+    with pytest.raises(MastError, match="has not answered"):
+        stopped(make(body, pace=Pace(rate=20.0, hop=0.02, patience=30.0)), 0.2)
+    assert time.monotonic() - began < 5 and body.told == [ZERO]
+
+
+def test_a_body_that_takes_no_command_is_named() -> None:
+    class Deaf(Body):
+        def command(self, velocity: np.ndarray) -> None:
+            time.sleep(60)
+
+    with pytest.raises(MastError, match=r"answered `command`.*and its body has not taken the command to stand still"):
+        stopped(make(Deaf()), 20.0)
+
+
+class Broken(Policy):
+    def command(self, prediction: Any, **rest: Any) -> np.ndarray:
+        return np.array([np.nan, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("policy", "node", "why"),
+    [
+        (Broken(), {}, "its policy gives a command that is not finite"),
+        (None, {"policy": lambda known: 1 / 0}, "its policy fails: division by zero"),
+        (None, {"perceive": lambda seen: np.ones(3)}, "its policy fails: a message has shape"),
+    ],
+)
+def test_a_policy_that_fails_stops_the_robot(policy: Any, node: dict[str, Any], why: str) -> None:
+    body = Body()
+    with pytest.raises(MastError, match=f"^robot 0 stops: {why}"):
+        stopped(make(body, policy=policy, node=node), 20.0)
+    assert body.told == [ZERO]
+
+
+def test_before_its_first_fix_a_robot_waits() -> None:
+    body = Body(lambda count: None)
+    pilot = make(body)
+    stopped(pilot, 0.8)
+    assert body.told == [ZERO] and pilot.met == pilot.missed == 0
+
+
+def test_deadlines_that_are_missed_are_counted() -> None:
+    def slow(count: int) -> Sensed:
+        time.sleep(0.12)  # more than two periods
+        return Sensed((0.0, 0.0), np.ones(4, np.float32))
+
+    pilot = make(Body(slow))
+    stopped(pilot, 1.0)
+    assert pilot.met == 0 and pilot.missed >= 10
+
+
+def test_a_peer_that_says_nothing_and_one_with_other_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._SILENT", 0.3)
+    ports, said = free_ports(3), list[str]()
+    other = make(Body(), name=1, ports=ports, wire=teams.Format(teams.TEAM, b"other-08", 4))
+    thread = threading.Thread(target=stopped, args=(other, 1.0))
+    thread.start()
+    stopped(make(Body(), ports=ports, say=said.append), 1.0)
+    thread.join()
+    assert sum("robot 1 runs other weights" in line for line in said) == 1
+    assert sum("nothing has come from robot 2 in 0.3 s" in line for line in said) == 1
+
+
+@pytest.mark.parametrize("field", ["rate", "hop", "patience", "speed"])
+def test_a_pace_is_positive(field: str) -> None:
+    for value in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(MastError, match=f"{field} is "):
+            Pace(**{field: value})

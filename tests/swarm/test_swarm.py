@@ -1,0 +1,200 @@
+"""Swarms of processes: what they write, real kills, late joins, splits, and that nobody is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from mast_swarm import Channel, NavigationConfig, rollout
+from mast_swarm.evaluate.recording import Recording
+from mast_swarm.robot.simulated import Frames, frame
+from mast_swarm.swarm.config import SwarmConfig
+from mast_swarm.swarm.run import swarm
+from shared import mast, one_line
+
+pytest.importorskip("onnxruntime", reason="robots run their policies in onnxruntime")
+pytest.importorskip("cryptography", reason="messages are signed by the package cryptography")
+
+
+def config(policy: Path, out: Path, **settings: Any) -> SwarmConfig:
+    given: dict[str, Any] = {"robots": 3, "steps": 6, "rate": 4.0, "out": out} | settings
+    return SwarmConfig(NavigationConfig(), "navigation", str(policy), **given)
+
+
+def robots_of(parent: int) -> list[int]:
+    """The processes of robots that a process has started, or that have lost it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            above = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        if b"mast_swarm.robot.simulated" in words and above == parent:
+            found.append(int(folder.name))
+    return found
+
+
+def running(process: int) -> bool:
+    try:
+        return (Path("/proc") / str(process) / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_swarm_does_what_the_simulation_does(exported_folder: Path, policy_folder: Path, tmp_path: Path) -> None:
+    chosen = config(exported_folder, tmp_path / "out")
+    folder, found = swarm(chosen)
+    assert found == json.loads((folder / "summary.json").read_text())
+    assert (
+        found["complete"]
+        and found["signed"]
+        and found["robots"]
+        == {
+            "started": 3,
+            "joined": 0,
+            "alive": 3,
+            "killed": [],
+            "stopped": {},
+        }
+    )
+    assert found["deadlines"]["met"] + found["deadlines"]["missed"] == 3 * 6
+    assert found["bytes_per_robot_and_second"] > 100 and found["refused"] == 0
+    recording = Recording.load(next(folder.glob("recording-*.npz")))
+    assert recording.positions.shape == (7, 3, 2) and recording.frames["used"].any()
+    if not found["deadlines"]["missed"] + found["deadlines"]["late_at_the_world"]:
+        seed, scenario = chosen.start()
+        from mast_swarm import Navigation
+
+        world = Navigation(NavigationConfig(agents=3))
+        ran = rollout(world, str(policy_folder), [seed], 6, channel=Channel(delay=1.0), scenarios=[scenario], record=1)
+        # As float16 rounds messages, and unless a message came too late for its round.
+        apart = np.abs(recording.positions - ran.recordings[0].positions).max()
+        assert apart < 0.5, apart
+    rows = pq.read_table(folder / "robots.parquet").to_pylist()
+    assert {row["robot"] for row in rows} == {0, 1, 2} and {row["t"] for row in rows} >= {0.0, 5.0}
+    assert pq.read_table(folder / "steps.parquet").num_rows == 7
+    assert '"status"' in (folder / "replay.html").read_text()
+
+
+@pytest.mark.slow
+def test_kills_joins_and_splits(exported_folder: Path, tmp_path: Path) -> None:
+    steps: list[tuple[float, int]] = []
+
+    def show(log: Any) -> None:
+        steps.append((log.time, int(log.arena.hears.sum())))
+
+    chosen = config(
+        exported_folder, tmp_path / "out", robots=5, steps=24, kill=("2@4",), join=("1@6",), partition=("10:14",)
+    )
+    folder, found = swarm(chosen, show=show)
+    assert len(found["robots"]["killed"]) == 2 and found["robots"]["joined"] == 1 and found["robots"]["alive"] == 4
+    recording = Recording.load(next(folder.glob("recording-*.npz")))
+    status = recording.frames["status"]
+    assert (status[0] == [1, 1, 1, 1, 1, 0]).all() and sorted(status[-1]) == [1, 1, 1, 1, 2, 2]
+    dead = found["robots"]["killed"]
+    assert (recording.positions[5:, dead] == recording.positions[5, dead]).all()  # they stand where they died
+    assert not recording.frames["used"][6:, dead].any()  # and hear nothing
+    hears = dict(steps)
+    assert hears[0.0] > 0 and max(hears[float(t)] for t in range(10, 14)) < hears[0.0]
+    assert swarm.__module__ and not robots_of(os.getpid())
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nobody_is_left_behind(exported_folder: Path, tmp_path: Path, sent: signal.Signals) -> None:
+    args = [
+        "swarm",
+        "--policy",
+        exported_folder,
+        "--robots",
+        2,
+        "--rate",
+        4,
+        "--steps",
+        1000,
+        "--out",
+        tmp_path / "out",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mast_swarm", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    ends = time.monotonic() + 90
+    while time.monotonic() < ends and len(robots := robots_of(process.pid)) < 2:
+        time.sleep(0.05)
+    while time.monotonic() < ends and not (tmp_path / "out" / "config.json").exists():
+        time.sleep(0.05)
+    if sent != signal.SIGKILL:
+        time.sleep(3)  # into the mission
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (-sent if sent == signal.SIGKILL else 130), err
+    while time.monotonic() < ends and any(map(running, robots)):
+        time.sleep(0.05)
+    assert len(robots) == 2 and not any(map(running, robots))
+    if sent != signal.SIGKILL:
+        assert "interrupted" in err and err.count("\n") == 1
+        assert json.loads((tmp_path / "out" / "summary.json").read_text())["complete"] is False
+
+
+def test_over_zenoh(exported_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("zenoh", reason="the transport Zenoh needs the package eclipse-zenoh")
+    _, found = swarm(config(exported_folder, tmp_path / "out", robots=2, steps=8, transport="zenoh"))
+    assert found["transport"] == "zenoh" and found["news_age_s"]["mean"] > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--robots", "0"], "--robots is 0"),
+        (["--agents", "4"], "has --robots in place of --agents"),
+        (["--rate", "0"], "--rate is 0.0"),
+        (["--delay", "-1"], "--delay is -1.0"),
+        (["--loss", "2"], "--loss is 2.0"),
+        (["--kill", "3"], "--kill 3: expected COUNT@SECONDS"),
+        (["--kill", "16@5"], "--kill leaves nobody alive at 5 s"),
+        (["--join", "0@5"], "--join 0@5: expected COUNT@SECONDS"),
+        (["--partition", "80:40"], "--partition 80:40: expected FROM:TO"),
+        (["--robots", "400", "--join", "200@5"], "600 robots in all"),
+        (["--task", "coverage", "--policy", "{folder}"], "was trained for navigation, not for coverage"),
+        (["--policy", "mast-x"], "unknown policy 'mast-x'"),
+        (["--policy", "{folder}", "--out", "{used}"], "is already used: give another --out"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    args: list[str], said: str, exported_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    names = {"{folder}": str(exported_folder), "{used}": str(tmp_path / "used")}
+    assert mast("swarm", *(names.get(arg, arg) for arg in args)) == 2
+    assert said in one_line(capsys)
+
+
+def test_a_robot_that_cannot_start_says_why(exported_folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in exported_folder.iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    (broken / "decide.onnx").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=re.escape("decide.onnx' is not the file that manifest.json describes")):
+        swarm(config(broken, tmp_path / "out", robots=2))
+    assert not robots_of(os.getpid())
+
+
+def test_frames_are_put_together_from_pieces() -> None:
+    whole = frame({"a": 1}, b"xyz") + frame({"b": [2]})
+    frames, found = Frames(), []
+    for start in range(0, len(whole), 3):
+        found += list(frames.feed(whole[start : start + 3]))
+    assert found == [({"a": 1}, b"xyz"), ({"b": [2]}, b"")]
