@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from benchmarks.kept import command
 from benchmarks.measure import machine
 from mast_swarm import Channel, rollout
+from mast_swarm.evaluate.policies import fitting
 from mast_swarm.files import read_json, write_json
 from mast_swarm.swarm.config import SwarmConfig, swarm_defaults
 from mast_swarm.swarm.run import swarm
@@ -88,7 +89,7 @@ def row(found: dict[str, Any]) -> dict[str, Any]:
 def simulated(config: SwarmConfig, metric: str) -> list[float]:
     """The metric over the simulated run of the same start state."""
     seed, scenario = config.start()
-    world = tasks.find(config.task).make(config.settled)
+    world = tasks.find(config.task).make(fitting(config.settled, [config.policy]))
     channel = Channel(delay=config.hop)
     run = rollout(world, config.policy, [seed], config.steps, channel=channel, scenarios=[scenario])
     return run.metrics[metric][0].tolist()

@@ -142,7 +142,8 @@ class Pilot:
             with _signals(self.stop):
                 self._loop()
         except MastError as error:
-            raise MastError(f"robot {self.node.name} stops: {error}{self._halted()}") from None
+            why = f"{self._why}; and {error}" if self._why else str(error)
+            raise MastError(f"robot {self.node.name} stops: {why}{self._halted()}") from None
         except Exception as error:
             kind = type(error).__name__
             raise MastError(f"robot {self.node.name} stops: {kind}: {error}{self._halted()}") from error

@@ -36,6 +36,7 @@ from mast_swarm.tasks import registry as tasks
 _STARTING = 20.0  # seconds that processes have to get ready, and
 _EACH = 3.0  # seconds more for each of them
 _AHEAD = 0.5  # seconds from when all are ready until the mission begins
+_PATIENCE = 10.0  # seconds that robots wait for the world, which is not the hardware that a short wait protects
 _AFTER = 0.02  # of a control period: robots act so much after the world has moved
 
 Show = Callable[[Log], None]
@@ -166,7 +167,7 @@ class Mission:
         pace = Pace(
             rate=config.hertz,
             hop=config.hop / config.speed,
-            patience=max(2.0, 4 * self.period),
+            patience=max(_PATIENCE, 4 * self.period),
             speed=config.speed,
             seed=config.start()[0],
         )
