@@ -106,18 +106,26 @@ class ReplayConfig:
     policy: Annotated[tuple[str, ...], UNSET] = ()
     """Which policies, side by side in this order; unset: all that were recorded."""
     out: Annotated[Path | None, tyro.conf.DisallowNone, UNSET] = None
-    """The HTML file; unset: replay.html in the folder, made anew."""
+    """A file for a browser (.html), slides (.gif, .mp4, .png), Foxglove (.mcap), Rerun (.rrd); unset: replay.html."""
     task: Annotated[str | None, tyro.conf.DisallowNone, UNSET] = None
     """path/to/file.py:TASK, where the task's file has moved since."""
 
 
 def replay(args: list[str]) -> None:
     config = parse(ReplayConfig, args, "mast replay")
-    from mast_swarm.view.report import replay_folder
+    from mast_swarm.interop.recordings import WRITERS, export
+    from mast_swarm.view.film import ENDINGS, film
+    from mast_swarm.view.report import load_recordings, replay_folder
 
     if config.task is not None:
         tasks.find(config.task)
-    print(f"replay: {replay_folder(config.folder, config.episode, config.policy, config.out)}")
+    if config.out is not None and config.out.suffix in WRITERS:
+        made = export(load_recordings(config.folder, config.episode, config.policy), config.out)
+    elif config.out is not None and config.out.suffix in ENDINGS:
+        made = film(load_recordings(config.folder, config.episode, config.policy), config.out)
+    else:
+        made = replay_folder(config.folder, config.episode, config.policy, config.out)
+    print(f"replay: {made}")
 
 
 @dataclass(frozen=True)

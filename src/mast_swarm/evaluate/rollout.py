@@ -46,8 +46,8 @@ def rollout(
     policy: a name, a folder, file.py:NAME, or the thing itself: a learned policy, a controller, or a function
     (state, observation) -> command. Learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of each
-    instant done.
+    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of
+    each instant done.
     """
     if not isinstance(world, World):
         raise MastError(

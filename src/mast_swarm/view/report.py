@@ -31,7 +31,7 @@ def report(folder: Path) -> dict[str, Path]:
     title, limits = _title(table), view.metric.limits
     made["curves"] = metric_curves(lines, folder / "curves.png", label=label, limits=limits, title=title)
     if any(folder.glob("recording-*.npz")):
-        recordings = _recordings(folder, 0, ())
+        recordings = load_recordings(folder, 0, ())
         made["frames"] = frames(recordings, folder / "frames.png")
         made["replay"] = replay_folder(folder)
     return made
@@ -44,13 +44,14 @@ def replay_folder(folder: Path, episode: int = 0, policies: Sequence[str] = (), 
     """
     if out is not None and out.exists():
         raise MastError(f"{out} is already there: give another --out")
-    recordings = _recordings(folder, episode, policies)
+    recordings = load_recordings(folder, episode, policies)
     *others, last = (recording.policy for recording in recordings)
     names = f"{', '.join(others)} and {last}" if others else last
     return write_replay(out or folder / "replay.html", recordings, title=f"MAST replay: {names}")
 
 
-def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Recording]:
+def load_recordings(folder: Path, episode: int = 0, policies: Sequence[str] = ()) -> list[Recording]:
+    """The recordings of one episode in a results folder: of all policies, or of those named, in this order."""
     if not folder.is_dir():
         raise MastError(f"{folder} is no folder: give one that `mast evaluate ... --record N` wrote")
     tasks.recall(read_json(folder / "config.json") or {})
