@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +17,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mast_swarm import CoverageConfig, MastError, NavigationConfig
 from mast_swarm.train import checkpoint, memory
-from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.config import TrainConfig, changed, in_tables
+from mast_swarm.train.run import _signals, train
 from mast_swarm.train.trainer import RunOptions, Stopped, Trainer
-from shared import options
+from shared import options, recipe
 
 
 def asked_after(trainer: Trainer, steps: int) -> Trainer:
@@ -125,6 +130,46 @@ def test_what_no_file_can_hold_leaves_the_last_checkpoint(small: TrainConfig, tm
     assert (about["epoch"], about["within"]["step"]) == (1, 0)
     Trainer.resume(options(tmp_path / "parts")).run()
     same_end(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    trainer: Any = SimpleNamespace(stopping=0, rank=0)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with _signals(trainer):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert trainer.stopping == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGTERM)  # the same one, passed on by torchrun
+        monkeypatch.setattr("mast_swarm.train.run.AGAIN", -1.0)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert capfd.readouterr().err == "mast: ending the step, then writing a checkpoint; once more stops at once\n"
+
+
+def test_lines_and_a_missing_tensorboard(
+    small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mast_swarm.train.run._has_board", lambda: False)
+    train(small, tmp_path / "run", device="cpu")
+    told = capsys.readouterr().out
+    assert [line.split("  ")[0] for line in told.splitlines()[2:]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert told.count("TensorBoard is not installed") == 1 and "success_rate" in told
+    train(None, tmp_path / "run", resume=True, device="cpu", epochs=4)
+    told = capsys.readouterr().out
+    assert "goes on after epoch 3 of 4" in told and "TensorBoard" not in told and told.count("epoch 4/4") == 1
+
+
+def test_settings_by_name_and_whole(tmp_path: Path) -> None:
+    base = recipe("tiny")
+    whole = in_tables(base, {"epochs": 2, "world": NavigationConfig(agents=5), "layers": 1, "policy": {"heads": 2}})
+    found = changed(base, whole)
+    assert (found.world.agents, found.policy.layers, found.policy.heads, found.epochs) == (5, 1, 2, 2)
+    assert changed(base, in_tables(base, {"agents": 6})).world == replace(base.world, agents=6)
+    with pytest.raises(MastError, match="world is a CoverageConfig: give a NavigationConfig"):
+        in_tables(base, {"world": CoverageConfig()})
+    with pytest.raises(MastError, match=r"unknown setting 'agent': did you mean"):
+        train("navigation", tmp_path / "run", agent=5)
 
 
 # What an expert has in mind.

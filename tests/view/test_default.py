@@ -206,7 +206,8 @@ def texts(player: Player, selector: str) -> list[str]:
 
 def test_the_page_counts_links_and_names_the_metric(player: Player, recording: Recording) -> None:
     assert texts(player, "#curve-title") == ["Spread (m)"]
-    assert texts(player, "#facts li") == ["strolling", "random", "11 robots", "seed 3", "no delay"]
+    assert texts(player, "#facts li") == ["strolling", "11 robots", "seed 3", "no delay"]
+    assert texts(player, "#key li") == ["Robot", "Link"]  # nobody has a window
     assert texts(player, ".panel h2") == ["inwards", "eastwards"]
     for t in (0, 20, 40):
         player.seek(t)

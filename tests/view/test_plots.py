@@ -89,8 +89,8 @@ def test_frame_shows_robots_links_and_goals_in_the_papers_colours(
 
 def test_frames_are_a_grid_of_policies_and_times(tmp_path: Path, make_recording: MakeRecording) -> None:
     first, second = make_recording(), make_recording(taking_part=0.5, policy="dhba-0")
-    short = pixels(frames(first, tmp_path / "row.png"))  # a run of 60 s has pictures at 0 s and 50 s
-    assert short.shape[1] == pytest.approx((2 * 3.3 + 0.1) * 160, abs=1)
+    short = pixels(frames(first, tmp_path / "row.png"))  # a run of 60 s has pictures at 0, 50 and 60 s
+    assert short.shape[1] == pytest.approx((3 * 3.3 + 0.1) * 160, abs=1)
     grid = pixels(frames([first, second], tmp_path / "grid.png", [0, 20, 40]))
     assert grid.shape[0] == pytest.approx((2 * 3.6 + 0.4) * 160, abs=1)
     assert grid.shape[1] == pytest.approx((3 * 3.3 + 0.1) * 160, abs=1)
