@@ -105,8 +105,8 @@ def play_room() -> str:
     drawing = 30 * max(late["frame_cpu_ms"], now["frame_cpu_ms"]) / 1000
     alone = [1000 / row["period_cpu_ms"] for row in (late, now)]
     return (
-        f"So 30 frames of 100 robots take {drawing:.2f} s of CPU, which one free core has per second, and one more "
-        f"core computes {alone[0]:.1f} control periods per second with delay and {alone[1]:.0f} without. That is "
+        f"So 30 frames of 100 robots take {drawing:.2f} s of CPU, which one free core has per second, and one more\n"
+        f"core computes {alone[0]:.1f} control periods per second with delay and {alone[1]:.0f} without. That is\n"
         "arithmetic on the times above. On these cores, as busy as they were, 30 frames per second were not seen.\n"
     )
 
