@@ -57,7 +57,7 @@ def test_a_study_goes_on_where_it_was_and_is_not_mixed_with_another(tmp_path: Pa
     assert len(again.trials) == 5 and len({row.params["lr"] for row in again.trials}) == 5
     assert [trial.params for trial in again.trials[:3]] == params
     assert len(tune("navigation", settings(out=tmp_path, trials=5), SMALL).trials) == 5
-    with pytest.raises(MastError, match="other layers"):
+    with pytest.raises(MastError, match=r"other settings \(layers\)"):
         tune("navigation", settings(out=tmp_path, layers=(1, 2)), SMALL)
 
 

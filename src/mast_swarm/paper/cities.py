@@ -9,6 +9,7 @@ heads; city inventories count intersections.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,10 +47,10 @@ CITIES = (
 
 def degrees(file: str) -> np.ndarray:
     """Latitude and longitude of the signals of a file, [P, 2]."""
-    from mast_swarm.tasks.coverage.points import _read
-
-    path = FOLDER / file
-    return _read(str(path), path.stat().st_mtime_ns)[0]
+    found = json.loads((FOLDER / file).read_text(encoding="utf-8"))
+    if "elements" in found:  # Overpass JSON
+        return np.array([(node["lat"], node["lon"]) for node in found["elements"]])
+    return np.array([feature["geometry"]["coordinates"][::-1] for feature in found["features"]])
 
 
 @cache
