@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint docs bench bench-coverage browser clean clean-kernels
+.PHONY: setup demo test lint docs picture bench bench-coverage browser web play-page clean clean-kernels
 
 setup: $(STAMP)
 
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/mast demo
 
-test: setup browser lint
+test: setup browser play-page lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
@@ -37,6 +37,30 @@ browser:
 # The docs site, in site/; a warning is an error.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# The page of `mast play`: onnxruntime-web and the page's own code by npm from the lock file, and the exported policies.
+SITE := src/mast_swarm/play/site
+PAGE := $(wildcard web/src/* web/*.json web/build.mjs) $(wildcard src/mast_swarm/interop/*.py) src/mast_swarm/play/policies.py
+
+web: $(SITE)/.ready
+
+$(SITE)/.ready: $(STAMP) $(PAGE)
+	@command -v npm >/dev/null || { echo "the page needs node and npm to be built (Debian: apt-get install nodejs npm)"; exit 1; }
+	rm -rf $(SITE)
+	cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && node build.mjs ../$(SITE)
+	$(BIN)/python -m mast_swarm.play.policies $(SITE)/policies
+	touch $@
+
+# For tests: where the page cannot be built they say why they skip.
+play-page: setup
+	@$(MAKE) --no-print-directory web || echo "the playground could not be built here: its browser tests will be skipped"
+
+# The README's moving picture.
+picture: setup
+	rm -rf runs/picture docs/pictures/moving.gif
+	$(BIN)/mast evaluate navigation --policy mast-m dhba-8 --delay 1 --scenario text:MAST --agents 80 --episodes 1 \
+	  --steps 240 --record 1 --out runs/picture
+	$(BIN)/mast replay runs/picture --out docs/pictures/moving.gif
 
 bench: setup
 	$(BIN)/python -m benchmarks
@@ -56,4 +80,4 @@ clean-kernels:
 	find src -name '*.nb[ic]' -delete
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(SITE) web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -2,7 +2,7 @@
 
 agreement: each start state once as a swarm of processes and once in the simulation, with the same delay per hop.
 fit: larger and larger teams until control deadlines are missed.
-Each part is written to benchmarks/results/swarm.json as soon as it is measured, beside what the file has of the others.
+Each row is written to benchmarks/results/swarm.json as soon as it is measured; what the file has is not measured again.
 """
 
 from __future__ import annotations
@@ -100,35 +100,35 @@ def both(curves: dict[str, list[float]]) -> dict[str, float]:
     return ends | {f"{name}_mean": round(sum(curve) / len(curve), 4) for name, curve in curves.items()}
 
 
-def agreement(config: Config) -> Iterator[dict[str, Any]]:
-    """A row per start state and transport."""
+def agreement(config: Config, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row per start state and transport, less those that there are."""
     task = tasks.find(config.task)
     metric = task.metric.name
     base = replace(
         swarm_defaults(task, config.task), robots=config.robots, rate=config.rate, steps=config.steps, delay=None
     )
+    known = {(one["task"], one["episode"], one["transport"]) for one in rows}
     for episode in range(config.episodes):
+        missing = [one for one in config.transport if (config.task, episode, one) not in known]
         chosen = replace(base, episode=episode)
-        expected = simulated(chosen, metric)
-        for transport in config.transport:
+        expected = simulated(chosen, metric) if missing else []
+        for transport in missing:
             found = ran(replace(chosen, transport=transport))
             values = both({"processes": found["curves"][metric], "simulated": expected})
             yield {"task": config.task, "episode": episode, "metric": metric, **values, **row(found)}
 
 
-def fit(config: Config) -> Iterator[dict[str, Any]]:
-    """A row per team, up to the first that misses deadlines."""
+def fit(config: Config, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row per team, up to the first that misses deadlines, less those that there are."""
     task = tasks.find(config.task)
+    base = replace(swarm_defaults(task, config.task), rate=config.rate, steps=config.fit_steps)
+    known = {(one["task"], one["transport"], one["robots"]): one for one in rows}
     for transport in config.transport:
         for robots in config.teams:
-            chosen = replace(
-                swarm_defaults(task, config.task),
-                robots=robots,
-                rate=config.rate,
-                steps=config.fit_steps,
-                transport=transport,
-            )
-            yield (found := {"task": config.task, **row(ran(chosen))})
+            found = known.get((config.task, transport, robots))
+            if found is None:
+                found = {"task": config.task, **row(ran(replace(base, robots=robots, transport=transport)))}
+                yield found
             if found["missed"] or found["late_at_the_world"]:
                 break
 
@@ -139,10 +139,8 @@ def main(config: Config) -> None:
     file = config.out / "swarm.json"
     kept = read_json(file) or {}
     for name in config.part:
-        rows = [
-            one for one in kept.get(name, []) if one["task"] != config.task or one["transport"] not in config.transport
-        ]
-        for one in parts[name](config):
+        rows = kept.get(name, [])
+        for one in parts[name](config, rows):
             print(json.dumps(one), flush=True)
             rows.append(one)
             kept |= {"benchmark": "swarm", "machine": machine() | {"cores": os.cpu_count()}, name: rows}

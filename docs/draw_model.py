@@ -40,7 +40,8 @@ def mask(path: Path) -> None:
         figure = Figure(figsize=(9.6, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         links = seen.graph.adjacency()[0].numpy()
-        left.add_collection(LineCollection([places[[i, j]] for i, j in np.argwhere(links)], colors=SCENE["link"], lw=0.8))
+        edges = [places[[i, j]] for i, j in np.argwhere(links)]
+        left.add_collection(LineCollection(edges, colors=SCENE["link"], lw=0.8))
         left.add_patch(Circle(tuple(places[one]), RADIUS, facecolor="none", edgecolor=INK, lw=1, ls="--"))
         for label, number in rank.items():
             left.plot(*places[labels == label].T, "o", ms=6, color=policy_colour(number), mec="white", mew=0.6)

@@ -16,6 +16,7 @@ from typing import Any
 import make_coverage
 import make_robots
 import make_scale
+import make_trials
 import make_wire
 from blocks import DOCS, ROOT, load, table
 
@@ -31,6 +32,37 @@ def success(path: str, times: tuple[float, ...]) -> str:
     return table(["policy", *(f"t = {t:g} s" for t in times)], body)
 
 
+RIVALS = {
+    "mast-m": ("m-delay-1", "1 s per hop"),
+    "mast-m-paper": ("paper-recipe-alone", "1 s per hop"),
+    "dhba-8-relay-explore": ("rivals", "1 s per hop"),
+    "dhba-8-relay": ("rivals", "1 s per hop"),
+    "explorer": ("rivals", "none"),
+    "dhba-8-explore": ("rivals", "none"),
+    "dhba-8": ("rivals", "none"),
+    "lsap": ("rivals", "none"),
+}
+
+
+def beside(policies: tuple[str, ...], times: tuple[float, ...]) -> str:
+    """MAST-M and its fair rivals on the same start states: delay, success rate, and at the end distance and
+    collisions."""
+    rows = {name: load(f"docs/results/navigation/{name}.json")["rows"] for name, _ in RIVALS.values()}
+
+    def at(policy: str, metric: str, t: float, digits: int) -> str:
+        called = "m-paper" if policy == "mast-m-paper" else policy
+        (row,) = (r for r in rows[RIVALS[policy][0]] if (r["policy"], r["metric"], r["t"]) == (called, metric, t))
+        return f"{row['mean']:.{digits}f} ± {row['ci95']:.{digits}f}"
+
+    body = []
+    for policy in policies:
+        cells = [at(policy, "success_rate", t, 3) for t in times]
+        ends = [at(policy, "distance", 800.0, 0) + " m", at(policy, "collisions", 800.0, 2)]
+        body.append([f"`{policy}`", RIVALS[policy][1], *cells, *ends])
+    head = ["policy", "delay of news", *(f"t = {t:g} s" for t in times), "way per robot", "pairs that touch at 800 s"]
+    return table(head, body)
+
+
 def paired(path: str, t: float) -> str:
     """How much better a policy is than each that comes after it, on the same start states."""
     rows = [row for row in load(path)["paired"] if row["metric"] == "success_rate" and row["t"] == t]
@@ -43,6 +75,25 @@ def at_end(path: Path, policy: str) -> tuple[float, float]:
     rows = json.loads(path.read_text())["rows"]
     (row,) = (r for r in rows if (r["policy"], r["metric"], r["t"]) == (policy, "success_rate", 800.0))
     return row["mean"], row["ci95"]
+
+
+def play() -> str:
+    """Frames and control periods of the playground per second."""
+    head = ["policy", "robots", "delay", "CPU per frame", "CPU per control period", "against torch", "seen", "load"]
+    body = [
+        [
+            f"`{row['policy']}`",
+            str(row["robots"]),
+            f"{row['delay_s']:g} s",
+            f"{row['frame_cpu_ms']:.0f} ms",
+            f"{row['period_cpu_ms']:.0f} ms",
+            f"{row['ratio']:.1f}x",
+            f"{row['frames_per_second']:.0f} frames/s, {row['periods_per_second']:.1f} periods/s",
+            f"{row['load']:.0f}",
+        ]
+        for row in load("benchmarks/results/play.json")["rows"]
+    ]
+    return table(head, body)
 
 
 def delay_results() -> dict[str, list[tuple[float, float, float]]]:
@@ -139,9 +190,21 @@ def decentral_benchmark() -> str:
     return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
 
 
+def ppo() -> str:
+    """What PPO reaches: the mean over seeds, the least and the greatest; and the controllers."""
+    result = load("docs/results/ppo/ppo.json")
+    seeds = result["settings"]["seeds"]
+    rows = []
+    for name, at in (("MAST, not trained", 0), ("MAST, by PPO", -1)):
+        ends = [run["tested"][at] for run in result["runs"]]
+        rows.append([f"{name}, {seeds} seeds", f"{sum(ends) / seeds:.1f} ({min(ends):.1f} to {max(ends):.1f})"])
+    rows += [[f"`{name}`", f"{value:.1f}"] for name, value in result["controllers"].items()]
+    return table(["policy", f"{result['metric']} after {result['settings']['steps']} s"], rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
     "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
-    "mast-m": lambda: success("docs/results/navigation/m-delay-1.json", (50, 100, 200, 400, 800)),
+    "mast-m": lambda: beside(tuple(RIVALS), (50, 100, 200, 400, 800)),
     "mast-m-paired": lambda: paired("docs/results/navigation/m-delay-1.json", 800),
     "nine-starts": lambda: success("docs/results/navigation/nine-starts.json", (50, 100, 200, 400, 800)),
     "variants": lambda: success("docs/results/navigation/central.json", (50, 200, 800)),
@@ -151,15 +214,18 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "one-recipe-alone": lambda: success("docs/results/navigation/paper-recipe-alone.json", (50, 100, 200, 800)),
     "one-recipe-alone-paired": lambda: paired("docs/results/navigation/paper-recipe-alone.json", 800),
     "delays": delays,
+    "ppo": ppo,
     "scenarios": scenario_results,
     "benchmark-train": train_benchmark,
     "benchmark-world": world_benchmark,
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
+    "play": play,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
     **make_robots.NUMBERS,
+    **make_trials.NUMBERS,
     **make_wire.NUMBERS,
 }
 

@@ -68,7 +68,11 @@ def learn(settings: Settings, seed: int) -> dict[str, list[float]]:
     given = {"steps": settings.steps, "agents": settings.agents}
     env = TeamEnv(settings.task, settings.environments, seed=seed, **given)
     world = env.episodes.world
-    (features,) = env.observation_spec["agents", "observation"].shape[2:]
+    features, *image = env.observation_spec["agents", "observation"].shape[2:]
+    if image:
+        raise SystemExit(
+            f"robots of {settings.task} sense images: this example is for tasks whose features are numbers"
+        )
     config = mast_swarm.PolicyConfig(
         task=world.task, layers=2, heads=2, head_dim=16, observation_dim=features, wavelength=world.config.side,
         attention_radius=world.config.side,

@@ -30,7 +30,18 @@ from selenium.webdriver.remote.webdriver import WebDriver  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
 # Tests take what is selenium's from here, where it is known to be installed.
-__all__ = ["ActionChains", "By", "Keys", "Player", "Select", "WebDriver", "boxes", "chromium", "window"]
+__all__ = [
+    "ActionChains",
+    "By",
+    "Keys",
+    "Player",
+    "Select",
+    "WebDriver",
+    "WebDriverWait",
+    "boxes",
+    "chromium",
+    "window",
+]
 FLAGS = (
     "--headless=new",
     "--no-sandbox",

@@ -66,7 +66,7 @@ def stop_after(epochs: int) -> Callable[[dict[str, Any]], None]:
 
 
 def options(folder: Path, **kwargs: Any) -> RunOptions:
-    """Of a run on the CPU that writes a checkpoint after every epoch."""
+    """Of a run on the CPU that writes a checkpoint after every step."""
     import torch
 
     from mast_swarm.train.trainer import RunOptions

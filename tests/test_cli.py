@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -13,10 +14,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
+import mast_swarm
 from mast_swarm.cli import main
-from mast_swarm.cli.reading import option
+from mast_swarm.cli.reading import grouped, option
+from mast_swarm.cli.verbs import TOPICS
+from mast_swarm.view.terminal import result_table
 from shared import mast, one_line, use_zoo
+from strolling import own_tasks
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
 
@@ -362,3 +368,115 @@ def test_options_are_found_before_they_are_parsed():
     assert option(["--seed", "1", "--task", "coverage"], "--task") == "coverage"
     assert option(["--task=coverage"], "--task") == "coverage"
     assert option(["--task"], "--task") is None
+
+
+# What a new user met.
+
+
+def test_helps_are_grouped_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    def boxes(*args: str) -> dict[str, str]:
+        assert mast(*args, "--help") == 0
+        text = capsys.readouterr().out
+        parts = re.split("╭─ (.*?) ─+╮\n", text)
+        return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+    found = boxes("train", "navigation")
+    assert list(found) == ["options", "the run", "rollouts", "learning", "validation", "the world", "the policy"]
+    assert "--checkpoint-seconds" in found["the run"] and "--no-keep-replay" in found["the run"]
+    assert "--from STR" in found["learning"] and "--agents" in found["the world"] and "--layers" in found["the policy"]
+    assert list(found["options"].split()[1:3]) == ["-h,", "--help"]  # nothing is left without a topic
+    assert found["options"].count("--") == 1
+    found = boxes("evaluate", "coverage")
+    assert list(found) == ["options", "what is compared", "messages", "results", "the machine", "the world"]
+    assert "--loss" in found["messages"] and "--tag" in found["the world"] and found["options"].count("--") == 1
+    assert grouped("no boxes here", {}) == "no boxes here"
+    assert mast("--help") == 0
+    told = capsys.readouterr().out
+    assert re.findall(r"^(\w.*)$", told, re.M)[2:-1] == list(TOPICS)
+
+
+def test_a_demo_shows_whom_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ("--agents", 6, "--scenario", "circle", "--steps", 5)
+    assert mast("demo", *small, "--policy", "dhba-1", "lsap", "mast-m", "--delay", 0.5, "--out", "shown") == 0
+    assert "lsap reached" in capsys.readouterr().out
+    config = json.loads((tmp_path / "shown/config.json").read_text())
+    assert (config["policy"], config["delay"]) == (["dhba-1", "lsap", "mast-m"], 0.5)
+
+
+def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"0,{kind},{x},{y}" for kind, y in (("robot", 0), ("goal", 30)) for x in (0, 20, 40)]
+    file = tmp_path / "starts.csv"
+    file.write_text("\n".join(["environment,kind,x,y", *rows]))
+    given = ("--policy", "lsap", "--episodes", 1, "--steps", 3, "--scenario", f"file:{file}")
+    assert mast("evaluate", "navigation", *given, "--out", tmp_path / "r") == 0
+    assert json.loads((tmp_path / "r/config.json").read_text())["agents"] == 3
+    folder, _ = mast_swarm.evaluate(
+        "navigation", policy="lsap", episodes=1, steps=3, scenario=f"file:{file}", out=tmp_path / "p"
+    )
+    assert json.loads((folder / "config.json").read_text())["agents"] == 3
+    capsys.readouterr()
+    assert mast("evaluate", "navigation", *given, "--agents", 4, "--out", tmp_path / "s") == 2
+    assert "has 3 robots per environment but 4 were asked" in one_line(capsys)
+    file.write_text("\n".join(["environment,kind,x,y", *rows, "0,robot,20.0,0", "0,goal,1,1"]))
+    assert mast("evaluate", "navigation", *given, "--out", tmp_path / "s") == 2
+    assert "line 8: a robot on the spot of the one in line 3; move one of them" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("evaluate", "navigation", "--scenario", "file:/dev/zero"), "/dev/zero is no plain file: give one"),
+        (("evaluate", "coverage", "--density", "points:/dev/zero"), "/dev/zero is no plain file: give one"),
+        (("evaluate", "coverage", "--density", "raster:/dev/zero"), "/dev/zero is no plain file: give one"),
+        (("train", "navigation", "--recipe", "nope"), "unknown recipe 'nope': task navigation has paper, best, tiny"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_told_in_one_line(args: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mast(*args) == 2
+    assert told in one_line(capsys)
+
+
+def test_a_table_has_the_other_metrics_and_rates_stay_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    def row(metric: str, mean: float, ci95: float | None) -> dict[str, Any]:
+        return {
+            "task": "navigation",
+            "policy": "x",
+            "episodes": 9,
+            "metric": metric,
+            "t": 50.0,
+            "mean": mean,
+            "ci95": ci95,
+        }
+
+    def shown(*rows: dict[str, Any]) -> str:
+        Console(width=120).print(result_table({"rows": list(rows)}))
+        return capsys.readouterr().out
+
+    told = shown(row("success_rate", 0.98, 0.05), row("collisions", 0.5, 0.7), row("distance", 3.0, 1.0))
+    assert "0.980 [0.930, 1.000]" in told and "collisions (pairs), t = 50 s" in told and "0.5 ± 0.7" in told
+    assert "distance" not in told
+    assert "0.900 ± 0.050" in shown(row("success_rate", 0.9, 0.05))
+    told = shown(row("success_rate", 0.9, None))
+    assert "0.900 │" in told and "±" not in told and "(mean)" in told
+
+
+def test_a_task_that_has_moved_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with own_tasks():
+        here, there = tmp_path / "here.py", tmp_path / "there.py"
+        text = (Path(__file__).parents[1] / "examples/rendezvous.py").read_text().replace('"rendezvous"', '"meeting"')
+        here.write_text(text)
+        small = ("--agents", 4, "--episodes", 1, "--steps", 3)
+        assert mast("evaluate", f"{here}:TASK", *small, "--record", 1, "--out", tmp_path / "r") == 0
+        here.rename(there)
+    capsys.readouterr()
+    with own_tasks():
+        assert mast("replay", tmp_path / "r") == 2
+        assert "`mast replay DIR --task NEW/PATH/here.py:TASK`" in one_line(capsys)
+        assert mast("replay", tmp_path / "r", "--task", f"{there}:TASK") == 0
+        assert mast("evaluate", f"{there}:TASK", *small, "--record", 1, "--resume", "--out", tmp_path / "r") == 0

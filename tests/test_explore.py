@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mast_swarm.chance import as_tensor
-from mast_swarm.explore import fill, heading, leashed
+from mast_swarm.explore import EVERY, Trail, fill, heading, leashed, turned
 
 
 def test_a_heading_is_a_function_of_seed_robot_and_time():
@@ -51,6 +51,29 @@ def test_only_what_the_policy_leaves_open_is_filled():
     assert torch.equal(fill(torch.tensor([0.0, 0.0, 0.0]), north), torch.zeros(2))  # on its goal
     assert torch.equal(fill(torch.tensor([0.0, 0.0, 1.0]), north), north)  # knows nothing
     assert torch.linalg.vector_norm(fill(torch.tensor([0.5, 0.0, 1.0]), north)) <= 1
+
+
+def test_a_robot_turns_away_from_where_it_has_been():
+    trail, east = Trail(3, 100.0, dt=5.0), torch.tensor([[[1.0, 0.0]]])
+    assert EVERY == 10 and trail.every == 2
+    for instant in range(4):  # at 0, 5, 10, 15 m; the first and the third are remembered
+        away = trail.away(torch.tensor([[[5.0 * instant, 0.0]]]))
+    assert trail.past[0, 0].tolist() == [[0.0, 0.0], [10.0, 0.0]]
+    by_hand = math.exp(-0.15) + math.exp(-0.05)
+    assert torch.allclose(away, torch.tensor([[[by_hand, 0.0]]]))
+    assert torch.allclose(turned(east, away), east)
+    west = turned(-east + torch.tensor([0.0, 0.1]), 10 * away)  # it would go back
+    assert west[0, 0, 0] > 0
+    for instant in range(4, 12):
+        trail.away(torch.tensor([[[5.0 * instant, 0.0]]]))
+    assert trail.past[0, 0, :, 0].tolist() == [30.0, 40.0, 50.0]  # the last three
+    trail.start()
+    assert not trail.away(torch.ones(1, 1, 2)).any()  # where it stands does not push it
+
+
+def test_without_memory_of_anything_a_heading_stays():
+    way = heading(torch.tensor([1]), torch.tensor([0.2]), 5)
+    assert torch.allclose(turned(way, torch.zeros_like(way)), way, atol=1e-6)
 
 
 def test_any_integer_is_a_seed():

@@ -41,6 +41,8 @@ RANKS |= {
     "paper": 5,
     "view": 5,
     "interop": 5,
+    "doctor": 5,
+    "play": 5,
     "swarm": 5,
     "testing": 5,
     "cli": 6,
@@ -50,6 +52,7 @@ BESIDE = {
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
+    "play": {"interop"},  # policies as files for a browser
     "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.
@@ -174,6 +177,8 @@ HELPS = [
     ["demo"],
     ["replay"],
     ["export"],
+    ["doctor"],
+    ["play"],
     ["swarm"],
     ["robot"],
     *([verb, task] for verb in ("evaluate", "train") for task in TASKS),

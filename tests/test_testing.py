@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
+import mast_swarm
 from mast_swarm import Coverage, CoverageConfig, Graph, MastError, Metric, Navigation, NavigationConfig, register
+from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.tasks.registry import find
 from mast_swarm.testing import check_task, check_world
 from strolling import Config, State, Strolling, inwards, own_tasks, strolling
@@ -584,3 +587,89 @@ def test_a_world_must_be_one() -> None:
 
     with pytest.raises(MastError, match=r"the World of task strolling is Nothing: derive it from mast_swarm\.World"):
         check_task(strolling(World=Nothing))
+
+
+# What a new user met.
+
+
+def test_an_error_in_a_world_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "drift.py"
+    text = (EXAMPLES / "rendezvous.py").read_text().replace('"rendezvous"', '"drift"')
+    file.write_text(text.replace("middle = state.positions.mean(", "middle = state.nothing.mean("))
+    line = next(n for n, row in enumerate(file.read_text().splitlines(), 1) if "state.nothing" in row)
+    with pytest.raises(MastError, match=rf"{file} line {line}: AttributeError: .*nothing"):
+        check_task(find(f"{file}:TASK"), "cpu")
+
+
+def test_arrays_and_not_numbers_are_told_once() -> None:
+    class Arrays(Strolling):
+        def observe(self, state: Any) -> Any:
+            seen = super().observe(state)
+            return replace(seen, features=seen.features.numpy())
+
+    assert mending(Arrays(Config())) == [
+        "robots observe what was promised: features of the observation is ndarray: give a torch tensor; "
+        "torch.from_numpy makes one of an array"
+    ]
+
+    class Undefined(Strolling):
+        def observe(self, state: Any) -> Any:
+            seen = super().observe(state)
+            return replace(seen, features=seen.features * float("nan"))
+
+    found = mending(Undefined(Config()))
+    assert [line for line in found if "depend" in line or "twice" in line or "differs" in line] == []
+    assert any("features hold NaN or infinity" in line for line in found)
+
+
+def test_a_team_of_any_size_is_checked() -> None:
+    assert len(check_task(find("strolling"), "cpu", agents=1)) == 8
+    with pytest.raises(MastError, match="a team needs at least 1 robot"):
+        check_task(find("strolling"), "cpu", agents=0)
+
+
+def test_a_controller_gets_the_settings_if_it_asks_for_them() -> None:
+    class Asks:
+        def __init__(self, *, dt: float, max_speed: float, config: Any) -> None:
+            self.config = config
+
+        def start(self, seeds: Any = ()) -> None:
+            pass
+
+        def act(self, state: Any, observation: Any) -> Tensor:
+            assert self.config.agents == state.positions.shape[1]
+            return torch.zeros_like(state.positions)
+
+    world = Strolling(replace(Config(), agents=3))
+    assert rollout(world, Asks, [0], 2).metrics
+    task = replace(strolling(), controllers={"asks": Asks}, expert="asks", compared=("asks",))
+    check_world(world, task)
+    numpy_commands = replace(task, controllers={"asks": lambda state, seen: state.positions.numpy() * 0}, expert=None)
+    assert any(
+        "controller asks gives a numpy array: give a torch tensor" in line for line in mending(world, numpy_commands)
+    )
+
+
+def test_swapped_and_mistaken_arguments_are_told() -> None:
+    world = Strolling(Config())
+    for call, told in (
+        (lambda: rollout("still", world, [0], 2), "rollout takes a world, then the policy"),  # type: ignore[arg-type]
+        (lambda: rollout(world, inwards, 2, range(2)), "give seeds as a sequence"),  # type: ignore[arg-type]
+        (lambda: rollout(world, inwards, 8, 2), "give seeds as a sequence"),  # type: ignore[arg-type]
+        (
+            lambda: rollout(world, lambda s, o: s.positions.numpy(), [0], 2),
+            "command is ndarray: .*from_numpy makes one",
+        ),
+        (lambda: mast_swarm.evaluate(inwards, policy="lsap"), "a task is of type function: give its name"),
+        (
+            lambda: mast_swarm.evaluate("strolling", policy=[inwards]),
+            "put it in a file and give 'path/to/file.py:NAME'",
+        ),
+        (lambda: mast_swarm.evaluate("strolling", policy=inwards), "put it in a file and give 'path/to/file.py:NAME'"),
+        (lambda: mast_swarm.load_policy(inwards), "a policy to load is of type function"),  # type: ignore[arg-type]
+        (lambda: mast_swarm.write_replay([], "x.html"), "write_replay takes the file first"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(MastError, match=told):
+            call()
+    assert inspect.signature(mast_swarm.train).parameters["checkpoint_seconds"].default == 60.0
+    assert "mast_swarm.train(TASK" in (mast_swarm.train.__doc__ or "")

@@ -64,7 +64,7 @@ class Trail:
 
 
 def turned(headings: Tensor, away: Tensor) -> Tensor:
-    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, and by a strong one nearly to where it points."""
+    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, by a strong one nearly to where it points."""
     strength = torch.linalg.vector_norm(away, dim=-1, keepdim=True)
     blend = headings + PUSH * away.to(headings.dtype) / (1 + strength)
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)

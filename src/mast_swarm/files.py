@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,19 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def readable(path: str | Path, most: int = 1 << 30) -> Path:
+    """The path itself if it is a plain file (not a device or a pipe, which may never end) of no more than `most` bytes;
+    one that is not there is left to whoever opens it."""
+    found = Path(path)
+    if found.exists() and not found.is_file():
+        raise MastError(f"{path} is no plain file: give one")
+    if found.exists() and found.stat().st_size > most:
+        raise MastError(
+            f"{path} has {found.stat().st_size / 1e9:.1f} GB: files of at most {most / 1e9:.1f} GB are read"
+        )
+    return found
+
+
 def plain(value: Any) -> Any:
     """What JSON holds of a setting that it does not know: of an Enum its value, of a path its text."""
     if isinstance(value, Enum):
@@ -65,6 +80,36 @@ def new_folder(path: Path) -> Path:
         except OSError as error:
             raise MastError(f"cannot write to {made}: {error.strerror}") from None
     raise AssertionError("counting ends")
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keeps other processes that ask for the same folder out of it while the block runs; makes the folder.
+
+    The system holds the lock for this process and frees it when the process ends, however it ends.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise MastError(f"cannot write to {folder}: {error.strerror or error}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise MastError(f"{owner} writes to {folder}: wait for it, stop it, or give another --out") from None
+        except OSError:  # a disk that knows no locks
+            pass
+        with suppress(OSError):  # a full disk: the lock counts, its owner's name is a help
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+        yield
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -6,7 +6,9 @@ Each check is a function that gives what is wrong, one sentence per finding with
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from torch import Tensor
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
-from mast_swarm.tasks.base import FunctionController, Task, numbered
+from mast_swarm.tasks.base import Controller, FunctionController, Task, numbered
 from mast_swarm.tasks.world import State, World
 
 SEEDS = (0, 7, 12345)
@@ -45,30 +47,58 @@ def check_world(world: AnyWorld, task: Task | None = None) -> list[str]:
         checks["controllers command every robot"] = lambda: _controls(world, task)
     passed, wrong = [], []
     for title, check in checks.items():
-        try:
-            found = list(dict.fromkeys(check()))  # each once
-        except Exception as error:  # a world may raise anything
-            found = [f"{type(error).__name__}: {error}"]
+        found, usable = _tried(check)
         wrong += [f"{title}: {finding}" for finding in found]
         if not found:
             passed.append(f"ok: {title}")
-        elif title.startswith(("starts", "states")):
+        elif not usable or title.startswith(("starts", "states")):
             break  # nothing else can be tried
     if wrong:
         raise MastError(f"{type(world).__name__} needs mending:\n" + "\n".join(f"- {line}" for line in wrong))
     return passed
 
 
-def check_task(task: Task, device: str = "auto") -> list[str]:
-    """All checks of a task, and on a GPU, if there is one or `device` is cuda, that it gives what a CPU gives."""
-    world = task.make()
+class _Unusable(Exception):
+    """A finding after which there is nothing else to try."""
+
+
+def _tried(check: Callable[[], Findings]) -> tuple[list[str], bool]:
+    """What a check finds, each once, and whether others can be tried after it."""
+    found: dict[str, None] = {}
+    try:
+        for finding in check():
+            found[finding] = None
+    except _Unusable as error:
+        return [*found, str(error)], False
+    except Exception as error:  # a world may raise anything
+        found[f"{_where(error)}{type(error).__name__}: {error}"] = None
+    return list(found), True
+
+
+def _where(error: BaseException) -> str:
+    """The line of the world's own code that an error came through last, if any."""
+    here, ours = Path(__file__).parent, None
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if here not in path.parents and "site-packages" not in path.parts and path.exists():
+            ours = f"{frame.filename} line {frame.lineno}: "
+    return ours or ""
+
+
+def check_task(task: Task, device: str = "auto", agents: int | None = None) -> list[str]:
+    """All checks of a task, and on a GPU, if there is one or `device` is cuda, that it gives what a CPU gives.
+
+    agents: how many robots; None: as its settings have it.
+    """
+    config = task.Config() if agents is None else dataclasses.replace(task.Config(), agents=agents)
+    world = task.make(config)
     if not isinstance(world, World):
         raise MastError(f"the World of task {task.name} is {type(world).__name__}: derive it from mast_swarm.World")
     passed = check_world(world, task)
     if device == "cuda" and not torch.cuda.is_available():
         raise MastError("--device cuda: no CUDA device is available here; use --device cpu")
     if device != "cpu" and torch.cuda.is_available():
-        found = list(_devices(world, task.make(device="cuda")))
+        found, _ = _tried(lambda: _devices(world, task.make(config, "cuda")))
         if found:
             raise MastError(f"{type(world).__name__} needs mending:\n" + "\n".join(f"- {line}" for line in found))
         passed.append("ok: a GPU gives what the CPU gives")
@@ -138,6 +168,11 @@ def _observes(world: AnyWorld) -> Findings:
             yield f"the observation has no {name}: return a mast_swarm.Observation"
             return
     features, shape = observation.features, world.config.observation_shape
+    for name in ("features", "positions", "landmark"):
+        value = getattr(observation, name)
+        if not isinstance(value, Tensor):
+            advice = "; torch.from_numpy makes one of an array" if isinstance(value, np.ndarray) else ""
+            raise _Unusable(f"{name} of the observation is {type(value).__name__}: give a torch tensor{advice}")
     if features.shape[:2] != (batch, agents) or features.ndim not in (3, 5) or not features.is_floating_point():
         given = f"{features.dtype} {list(features.shape)}"
         yield f"features are {given}: expected float [{batch}, {agents}, F], or [{batch}, {agents}, C, H, W] for images"
@@ -145,7 +180,7 @@ def _observes(world: AnyWorld) -> Findings:
         yield f"features are {list(features.shape[2:])} per robot, but config.observation_shape says {list(shape)}"
     if not bool(torch.isfinite(features).all()):
         yield "features hold NaN or infinity: check divisions by distances that may be 0"
-    if not torch.equal(features, again.features):
+    if not _same(features, again.features):
         yield "observing one state twice gives two observations: a world keeps nothing between calls"
     if not torch.equal(observation.positions, state.positions):
         yield "observation.positions are not state.positions: robots know where they are"
@@ -195,9 +230,13 @@ def _steps(world: AnyWorld) -> Findings:
             yield "state.step does not count the steps: set step=state.step + 1"
         for name, value in vars(after).items():
             before = getattr(state, name)
+            if not isinstance(value, Tensor):
+                raise _Unusable(f"state.{name} becomes {type(value).__name__} in a step: a state holds tensors alone")
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                yield f"state.{name} holds NaN or infinity after step {step + 1}"
             if value.shape != before.shape or value.dtype != before.dtype:
                 yield f"state.{name} becomes {value.dtype} {list(value.shape)} from {before.dtype} {list(before.shape)}"
-            elif not torch.equal(value, getattr(again, name)):
+            elif not _same(value, getattr(again, name)):
                 yield f"state.{name} differs when the same state takes the same step again: a world keeps nothing"
         state = after
 
@@ -284,9 +323,12 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
     for name in task.controllers:
         found = task.controller(numbered(name))
         assert found is not None  # its name comes from the task
-        controller, kept = found(dt=world.config.dt, max_speed=world.config.max_speed), _copy(state)
+        controller, kept = _made(found, world), _copy(state)
         controller.start(SEEDS)
         command = controller.act(state, observation)
+        if isinstance(command, np.ndarray):
+            yield f"controller {name} gives a numpy array: give a torch tensor; torch.from_numpy makes one of it"
+            continue
         yield from _changed(kept, state, f"controller {name}")
         if not isinstance(command, Tensor) or command.shape != state.positions.shape:
             given = list(command.shape) if isinstance(command, Tensor) else type(command).__name__
@@ -295,6 +337,11 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
             yield f"controller {name} gives commands that are not finite"
         elif isinstance(controller, FunctionController) and (controller.act(state, observation) != command).any():
             yield f"controller {name} gives two commands for one state: a function keeps nothing; make it a class"
+
+
+def _made(controller: Callable[..., Controller], world: AnyWorld) -> Controller:
+    config = world.config
+    return controller(dt=config.dt, max_speed=config.max_speed, config=config)
 
 
 def _devices(cpu: AnyWorld, gpu: AnyWorld) -> Findings:
@@ -321,11 +368,16 @@ def _copy(state: Any) -> Any:
 
 def _changed(kept: Any, state: Any, by: str) -> Findings:
     for name, value in vars(kept).items():
-        if not torch.equal(value, getattr(state, name)):
+        if not _same(value, getattr(state, name)):
             yield f"{by} changes state.{name} in place: a state is a value; use dataclasses.replace"
 
 
 def _near(a: Tensor, b: Tensor) -> bool:
     if not a.is_floating_point():
         return torch.equal(a, b)
-    return a.shape == b.shape and torch.allclose(a, b, **_CLOSE)
+    return a.shape == b.shape and torch.allclose(a, b, **_CLOSE, equal_nan=True)  # NaN is told of elsewhere
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal, with NaN where the other has it."""
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_page_has_its_files() -> None:
     assert set(FILES) == {"broken.py", "my_file.py", "leader.py", "starts.py"}
+
+
+@pytest.mark.parametrize("record", [mast_swarm.Task, mast_swarm.Metric])
+def test_the_page_has_every_field(record: type) -> None:
+    title = f"### The fields of a {record.__name__}"
+    told = re.findall(r"^\| `(\w+)` \|", PAGE[PAGE.index(title) :].split("\n##", 1)[0], re.M)
+    assert told == [field.name for field in dataclasses.fields(record)]
 
 
 def test_the_broken_world_is_told_what_the_page_says(folder: Path) -> None:

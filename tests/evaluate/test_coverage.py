@@ -53,7 +53,7 @@ def test_rows_state_what_a_cost_depends_on(finished: tuple[Path, dict[str, Any]]
     keys = {"scenario": "gaussians", "agents": 6, "features": 5, "side": 256.0, "dt": 0.2}
     for row in summary["rows"]:
         limits = ["relay_radius", "max_age"]
-        assert list(row)[:13] == ["policy", "task", *keys, "delay", "loss", "failure", *limits, "seed"]
+        assert list(row)[:14] == ["policy", "task", *keys, "delay", "loss", "failure", *limits, "safe", "seed"]
         assert {key: row[key] for key in keys} == keys
     last = {row["metric"]: row for row in summary["paired"] if row["t"] == 51.0}
     assert last["cost_time_average"]["mean"] < 0  # who knows the density is below who must discover it

@@ -27,6 +27,7 @@ KEYS = [
     "failure",
     "relay_radius",
     "max_age",
+    "safe",
     "seed",
     "episodes",
     "metric",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,38 @@ def test_half_precision(world: Navigation, policy_folder: Path, channel: Channel
         for precision in ("fp32", "bf16")
     )
     assert 0 < np.abs(positions(half) - positions(exact)).max() < 1.0  # m, of 25
+
+
+def test_safe_robots_never_touch_and_still_arrive() -> None:
+    """In a crowd of goals, with a controller that runs robots through each other, and with an exploring one."""
+    world = Navigation(NavigationConfig(agents=40, width=150.0, scenario="clusters-1"))
+    for policy in ("lsap", "explorer"):
+        plain, safe = (rollout(world, policy, SEEDS, 100, safe=safe) for safe in (False, True))
+        assert plain.metrics["collisions"].sum() > 0  # so that the next line says something
+        assert not safe.metrics["collisions"].any()
+        ends = [ran.metrics["success_rate"][:, -1].mean() for ran in (plain, safe)]
+        assert ends[1] > ends[0] - 0.05
+
+
+def test_a_world_without_robots_of_a_size_has_no_safety_layer() -> None:
+    with pytest.raises(MastError, match="coverage does not say how large robots are: the safety layer needs"):
+        Coverage(CoverageConfig(agents=3)).kept_apart(None, torch.zeros(1, 3, 2))  # type: ignore[arg-type]
+
+
+def test_robots_that_remember_explore_elsewhere(world: Navigation) -> None:
+    """Centrally and alone, and the same twice: nothing is left of an episode that has ended."""
+    config = PolicyConfig(layers=1, heads=2, head_dim=8, exploration_time=20.0)
+    plain, remembers = (Policy(replace(config, exploration_memory=places), seed=1) for places in (0, 20))
+    for policy in (plain, remembers):
+        policy.head[2].bias.data[2] = 1.0  # untrained, it would have all stand still
+    for channel in (None, Channel(delay=1.0)):
+        runs = [rollout(world, policy, SEEDS, 40, channel=channel, record=3) for policy in (plain, remembers)]
+        assert np.abs(positions(runs[0])[:, 1] - positions(runs[1])[:, 1]).max() < 1e-4  # nothing to remember yet
+        assert np.abs(positions(runs[0]) - positions(runs[1])).max() > 5
+        actor = make_actor(remembers, world, channel)
+        for _ in range(2):
+            again = rollout(world, actor, SEEDS, 40, record=3)
+            assert np.array_equal(positions(again), positions(runs[1]))
 
 
 def test_names_folders_and_objects_are_the_same_policy(world: Navigation, policy_folder: Path) -> None:

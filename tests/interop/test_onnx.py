@@ -111,12 +111,22 @@ def test_robots_far_outside_the_window_change_nothing(tmp_path: Path) -> None:
     assert np.allclose(exported.decide(messages, positions), exported.decide(messages[:1], positions[:1]), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["navigation/mast-m", "navigation/mast-l"])
+@pytest.mark.parametrize("name", ["navigation/mast-m", "navigation/mast-l", "one that remembers"])
 def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_path: Path) -> None:
     """A network of robots without torch, N = 12, a hop per control period, against the batched simulation."""
-    export(name, tmp_path / "out")
+    if name == "one that remembers":
+        shape = {"task": "navigation", "layers": 2, "heads": 2, "head_dim": 8}
+        made = Policy(
+            PolicyConfig(**shape, exploration_time=50.0, exploration_memory=2, exploration_spread=60.0), seed=1
+        )
+        made.head[2].bias.data[2] = 1.0  # untrained, it would have all stand still
+        made.save(tmp_path / "policy")
+        name = str(tmp_path / "policy")
+    manifest = export(name, tmp_path / "out")
     exported, policy = Exported(tmp_path / "out"), load_learned(name)
     assert isinstance(policy, Policy)
+    assert ("memory" in manifest["exploration"]) == bool(policy.config.exploration_memory)
+    trails = [exported.trail() for _ in range(12)]
     world, seed = Navigation(NavigationConfig(agents=12)), 5
     robots = [Robot(i, exported.perceive, exported.predict, hop=1) for i in range(12)]
     run = DecentralPolicy(policy, Channel(delay=1.0), 1.0)
@@ -136,9 +146,9 @@ def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_p
         for i, robot in enumerate(robots):
             prediction = robot.decide()
             assert np.abs(prediction - predicted[i]).max() < LIMIT
-            done = exported.command(
-                prediction, landmark=observation.landmark[0, i].numpy(), seed=seed, robot=i, time=float(now)
-            )
+            trail, landmark = trails[i], observation.landmark[0, i].numpy()
+            away = None if trail is None else trail.away(observation.positions[0, i].numpy(), float(now))
+            done = exported.command(prediction, landmark=landmark, seed=seed, robot=i, time=float(now), away=away)
             expected = command[0, i] / command[0, i].norm().clamp_min(1)
             assert np.abs(done - expected.numpy()).max() < LIMIT
         hears = observation.graph.adjacency()[0].numpy()

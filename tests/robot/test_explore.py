@@ -51,3 +51,19 @@ def test_leash_and_filling_are_the_same(
         assert np.abs(leashed - expected.numpy()).max() < 1e-6
     filled = explore.fill(np.array(prediction, np.float32), heading)
     assert np.abs(filled - teams.fill(torch.tensor(prediction), given_).numpy()).max() < 1e-6
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 10**6), places=st.integers(1, 6), spread=st.floats(20, 500), dt=st.sampled_from([0.2, 1.0, 2.5])
+)
+def test_memory_is_the_same(seed: int, places: int, spread: float, dt: float) -> None:
+    path = np.cumsum(np.random.default_rng(seed).normal(0, 5, (60, 2)), axis=0)
+    team, one = teams.Trail(places, spread, dt), explore.Trail(places, spread)
+    way = np.array([0.6, 0.8], np.float32)
+    for instant, place in enumerate(path):
+        expected = team.away(torch.from_numpy(place)[None, None])
+        away = one.away(place, instant * dt)
+        np.testing.assert_allclose(away, expected[0, 0].numpy(), atol=1e-9)
+        there = teams.turned(torch.from_numpy(way), expected[0, 0])
+        np.testing.assert_allclose(explore.turned(way, away), there.numpy(), atol=1e-5)

@@ -63,6 +63,17 @@ def test_shares_of_drivers_and_of_carried_environments(small: TrainConfig) -> No
         assert len(set(seeds.tolist())) == 2000
 
 
+def test_start_states_go_round_the_scenarios(small: TrainConfig) -> None:
+    names = ("clusters-1", "two-lines", "circle")
+    made, plain = collector(replace(small, scenarios=names, environments=6)), Navigation(small.world)
+    made.begin(0)
+    seeds = start_seeds(made.config, 0, range(6))
+    expected = plain.reset(seeds, [names[seed % 3] for seed in seeds])
+    assert torch.equal(made.team.state.positions, expected.positions)
+    assert torch.equal(made.team.state.goals, expected.goals)
+    assert not torch.equal(plain.reset(seeds).positions, expected.positions)
+
+
 def test_an_expert_that_always_drives_carries_nothing(small: TrainConfig) -> None:
     made = collector(replace(small, expert_share=1.0, carry=1.0))
     assert made._plan(5)[1].all() and not made._plan(5)[0].any()

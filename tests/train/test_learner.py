@@ -58,6 +58,33 @@ def test_a_third_number_is_held_to_the_experts_speed() -> None:
     assert float(imitation_loss(target + torch.tensor([0.5, 0.0, 0.0]), target)) == pytest.approx(0.125)
 
 
+def test_the_norm_is_the_mean_length_of_the_error() -> None:
+    target = torch.zeros(1, 2, 3)
+    prediction = torch.tensor([[[3.0, 4.0, 0.0], [0.0, 0.0, 0.5]]])
+    assert float(imitation_loss(prediction, target, norm=True)) == pytest.approx((5.0 + 0.25) / 2, abs=0.01)
+    weight = torch.tensor([[2.0, 0.0]])
+    assert float(imitation_loss(prediction, target, weight, norm=True)) == pytest.approx(5.0, abs=0.02)
+    exact = target.clone().requires_grad_()
+    imitation_loss(exact, target, norm=True).backward()
+    assert exact.grad is not None and exact.grad.isfinite().all()  # the length itself has none at 0
+
+
+def test_the_norm_finds_the_choice_of_most_and_the_square_the_mean() -> None:
+    """Of ten experts seven go east and three go north: the point of least loss is east, or in between."""
+    target = torch.tensor([[1.0, 0.0]] * 7 + [[0.0, 1.0]] * 3)[None]
+    found = {}
+    for norm in (False, True):
+        choice = torch.zeros(2, requires_grad=True)
+        optimiser = torch.optim.Adam([choice], lr=0.02)
+        for _ in range(600):
+            optimiser.zero_grad()
+            imitation_loss(choice.expand_as(target), target, norm=norm).backward()
+            optimiser.step()
+        found[norm] = choice.detach()
+    torch.testing.assert_close(found[False], torch.tensor([0.7, 0.3]), atol=0.02, rtol=0)
+    torch.testing.assert_close(found[True], torch.tensor([1.0, 0.0]), atol=0.05, rtol=0)
+
+
 def test_the_average_equals_a_loop_by_hand(small: TrainConfig) -> None:
     learner = Learner(replace(small, ema=0.8), filled(small), CPU)
     assert learner.average is not None and learner.shipped is learner.average

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from mast_swarm.train.collector import sample_layout
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.learner import Learner
 from mast_swarm.train.replay import Replay
-from mast_swarm.train.trainer import RunOptions, Trainer
+from mast_swarm.train.trainer import RunOptions, Stopped, Trainer
 
 CPU = torch.device("cpu")
 PATIENCE = 120.0  # s, on a busy machine
@@ -65,7 +66,7 @@ def two_processes(rank: int, folder: Path, config: TrainConfig) -> None:
     whole.run()
     save_file({k: v.clone() for k, v in whole.learner.tensors().items()}, folder / f"whole-{rank}.safetensors")
 
-    stopped = Trainer(config, RunOptions(folder / "parts", CPU, 0.0))
+    stopped = Trainer(config, RunOptions(folder / "parts", CPU, 3600.0))
     stopped._prepare_folder()
     for _ in range(2):
         stopped.one_epoch()
@@ -74,8 +75,20 @@ def two_processes(rank: int, folder: Path, config: TrainConfig) -> None:
     if rank == 1:  # killed before process 0 had written: this file never counts
         checkpoint.write(folder / "parts", {}, {}, "checkpoint-1-3.safetensors")
     dist.barrier()
-    resumed = Trainer.resume(RunOptions(folder / "parts", CPU, 0.0))
+    resumed = Trainer.resume(RunOptions(folder / "parts", CPU, 3600.0))
     assert resumed.epoch == 2
+    step = resumed._step
+
+    def asked(*args: Any, **kwargs: Any) -> None:
+        step(*args, **kwargs)
+        if rank == 1 and resumed.within.step == 3:  # one of the two alone is told, and both stop
+            resumed.stopping = signal.SIGTERM
+
+    resumed._step = asked  # type: ignore[method-assign]
+    with pytest.raises(Stopped, match="stopped in epoch 3 after step 4; checkpoint"):
+        resumed.run()
+    resumed = Trainer.resume(RunOptions(folder / "parts", CPU, 3600.0))
+    assert (resumed.epoch, resumed.within.step) == (2, 4)
     resumed.run()
     save_file({k: v.clone() for k, v in resumed.learner.tensors().items()}, folder / f"parts-{rank}.safetensors")
     dist.destroy_process_group()
@@ -151,8 +164,19 @@ def test_torchrun_trains_and_resumes_one_run(tmp_path: Path, mast: list[str], al
     for pid in [*descendants(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.wait()
-    assert checkpoint.about(out)["epoch"] < 40, "killed too late"
-    again = [*torchrun, "train", "--resume", str(out), "--checkpoint-seconds", "0", "--device", "cpu"]
+    reached = checkpoint.about(out)["epoch"]
+    assert reached < 40, "killed too late"
+    again = [*torchrun, "train", "--resume", str(out), "--checkpoint-seconds", "3600", "--device", "cpu"]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(again, env=alone, stdout=log, stderr=log)
+    while (out / "metrics.jsonl").read_bytes().count(b"\n") < reached + 2:
+        assert process.poll() is None and time.monotonic() < until, (tmp_path / "log").read_text()
+        time.sleep(0.005)
+    process.terminate()  # which torchrun passes on to its processes
+    process.wait(PATIENCE)
+    told = (tmp_path / "log").read_text()
+    assert told.count("mast: stopped ") == 1 and f"go on with `mast train --resume {out}`" in told
+    assert reached + 2 <= checkpoint.about(out)["epoch"] < 40
     done = subprocess.run(again, env=alone, capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr.decode()
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 40

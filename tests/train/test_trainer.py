@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import only_writer
 from mast_swarm.model.policy import Policy
 from mast_swarm.train import checkpoint
 from mast_swarm.train.config import TrainConfig, from_run
@@ -110,21 +111,66 @@ def test_a_finished_run_stays_as_it_is(small: TrainConfig, tmp_path: Path) -> No
     assert same(weights(tmp_path, "last"), before)
 
 
-def test_a_run_without_a_checkpoint_starts_anew(small: TrainConfig, tmp_path: Path) -> None:
-    Trainer(small, options(tmp_path / "whole")).run()
-    stopped(small, tmp_path / "parts", 1)
-    (tmp_path / "parts" / checkpoint.FILE).unlink()
-    trainer = Trainer.resume(options(tmp_path / "parts"))
-    assert trainer.epoch == 0
-    trainer.run()
-    assert same(weights(tmp_path / "whole", "last"), weights(tmp_path / "parts", "last"))
-    assert [row["epoch"] for row in rows(tmp_path / "parts")] == [1, 2, 3]
+def test_a_run_that_lost_its_checkpoint_is_refused_and_left_alone(
+    small: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped(small, tmp_path, 1)
+    (tmp_path / checkpoint.FILE).unlink()
+    told = (tmp_path / "metrics.jsonl").read_bytes()
+    with pytest.raises(MastError, match=r"no checkpoint\.safetensors, so there is nothing to go on from: put the"):
+        train(None, tmp_path, resume=True, device="cpu")
+    assert (tmp_path / "metrics.jsonl").read_bytes() == told and not (tmp_path / checkpoint.FILE).exists()
+    (tmp_path / "metrics.jsonl").unlink()  # now it looks like a run that was killed before it did anything
+    train(None, tmp_path, resume=True, device="cpu")
+    assert "stopped before its first checkpoint: begins at epoch 1" in capsys.readouterr().out
+    assert [row["epoch"] for row in rows(tmp_path)] == [1, 2, 3]
 
 
-def test_checkpoints_come_no_more_often_than_asked(small: TrainConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cheap", "expected"), [(0.0, 0), (float("inf"), 2)])
+def test_checkpoints_come_as_often_as_asked_or_where_they_cost_nothing(
+    small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheap: float, expected: int
+) -> None:
+    monkeypatch.setattr("mast_swarm.train.trainer.CHEAP", cheap)
     with pytest.raises(Stopped):
         Trainer(small, options(tmp_path, checkpoint_seconds=3600.0)).run(stop_after(2))
-    assert not (tmp_path / checkpoint.FILE).exists()
+    assert checkpoint.about(tmp_path)["epoch"] == expected
+
+
+def test_a_run_goes_on_longer_than_it_was_meant_to(small: TrainConfig, tmp_path: Path) -> None:
+    config = replace(small, schedule="constant", validate_every=1)  # nothing of which depends on the end
+    Trainer(replace(config, epochs=4), options(tmp_path / "whole")).run()
+    Trainer(replace(config, epochs=2), options(tmp_path / "parts")).run()
+    train(None, tmp_path / "parts", resume=True, device="cpu", epochs=4)
+    assert same(weights(tmp_path / "whole", "last"), weights(tmp_path / "parts", "last"))
+    assert [row["epoch"] for row in rows(tmp_path / "parts")] == [1, 2, 3, 4]
+    assert from_run(tmp_path / "parts").epochs == 4
+    with pytest.raises(MastError, match=r"--epochs is 3, but .* is in epoch 4: give that or more"):
+        train(None, tmp_path / "parts", resume=True, device="cpu", epochs=3)
+
+
+def test_training_starts_from_a_policy(small: TrainConfig, tmp_path: Path) -> None:
+    Policy(small.policy).save(tmp_path / "first")
+    config = replace(small, start=str(tmp_path / "first"), ema=None)
+    trainer = Trainer(config, options(tmp_path / "run"))
+    assert same(dict(trainer.learner.policy.state_dict()), weights(tmp_path, "first"))
+    with pytest.raises(Stopped):
+        trainer.run(stop_after(1))
+    shutil.rmtree(tmp_path / "first")  # no more needed
+    Trainer.resume(options(tmp_path / "run")).run()
+    assert len(rows(tmp_path / "run")) == 3
+    wider = replace(small.policy, layers=3, heads=4)
+    Policy(wider).save(tmp_path / "wider")
+    with pytest.raises(MastError, match=r"does not fit the policy .*policy.heads 2 -> 4; policy.layers 2 -> 3; give"):
+        Trainer(replace(small, start=str(tmp_path / "wider")), options(tmp_path / "other"))
+    with pytest.raises(MastError, match="unknown policy 'mast-x': did you mean"):
+        Trainer(replace(small, start="mast-x"), options(tmp_path / "other"))
+
+
+def test_one_run_writes_to_a_folder(small: TrainConfig, tmp_path: Path) -> None:
+    stopped(small, tmp_path)
+    with only_writer(tmp_path), pytest.raises(MastError, match=r"process \d+ on .* writes to .*: wait for it"):
+        train(None, tmp_path, resume=True, device="cpu")
+    train(None, tmp_path, resume=True, device="cpu")
 
 
 def test_the_replay_can_be_left_out(small: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +241,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(small: TrainConfig, tmp_path: P
 def test_the_batches_that_are_kept_are_those_that_were_learned(
     small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, real = Trainer(replace(small, replay=1000, steps=20), options(tmp_path)), Learner.update
+    settings = options(tmp_path, checkpoint_seconds=3600.0)
+    trainer, real = Trainer(replace(small, replay=1000, steps=20), settings), Learner.update
     learned: list[torch.Tensor] = []
 
     def update(self: Learner, uniform: torch.Tensor) -> None:
@@ -210,14 +257,14 @@ def test_the_batches_that_are_kept_are_those_that_were_learned(
     assert len(learned) == 12
     kept = load_file(tmp_path / "bad-batch-0.safetensors")["positions"]
     assert torch.equal(kept, torch.cat(learned[-2:]))
-    assert not (tmp_path / checkpoint.FILE).exists()
+    assert checkpoint.about(tmp_path)["updates"] == 0
 
 
 def test_weights_that_break_in_the_last_update_never_reach_a_checkpoint(
     small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = stopped(small, tmp_path)
-    trainer, real = Trainer.resume(options(tmp_path)), Learner.update
+    trainer, real = Trainer.resume(options(tmp_path, checkpoint_seconds=3600.0)), Learner.update
 
     def update(self: Learner, uniform: torch.Tensor) -> None:
         real(self, uniform)
@@ -301,7 +348,7 @@ def test_a_folder_that_vanishes_ends_the_run_with_one_line(small: TrainConfig, t
         if row["epoch"] == 2:
             out.rename(tmp_path / "moved")
 
-    with pytest.raises(MastError, match=r"cannot write to .*run: .*No such file") as caught:
+    with pytest.raises(MastError, match=r"cannot write .*to .*run: .*No such file") as caught:
         Trainer(config, options(out)).run(move_away)
     assert "\n" not in str(caught.value)
     assert not out.exists()

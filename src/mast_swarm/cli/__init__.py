@@ -21,11 +21,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             from mast_swarm import __version__
 
             print(f"mast {__version__}")
-        elif args[0] in VERBS:
-            module, function = VERBS[args[0]][0].split(":")
-            getattr(import_module(f"{__name__}.{module}"), function)(args[1:])
         else:
-            raise unknown("command", args[0], VERBS)
+            run(args)
     except MastError as error:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -43,9 +40,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
+def run(args: Sequence[str]) -> None:
+    """Run a command; whatever it raises is left to the caller."""
+    if args[0] not in VERBS:
+        raise unknown("command", args[0], VERBS)
+    module, function = VERBS[args[0]][0].split(":")
+    getattr(import_module(f"{__name__}.{module}"), function)(list(args[1:]))
+
+
 def _help() -> str:
     width = max(map(len, VERBS))
     lines = ["usage: mast COMMAND [options]", "", "MAST: a team of robots that act together with nobody in charge."]
     for topic, rows in TOPICS.items():
         lines += ["", topic, *(f"  {name:<{width}}  {summary}" for name, (_, summary) in rows.items())]
-    return "\n".join([*lines, "", "mast COMMAND --help shows a command's options."])
+    lines += ["", "mast COMMAND --help shows a command's options."]
+    return "\n".join(lines)

@@ -32,19 +32,20 @@ class TrainBenchConfig:
 def _bench_train(config: TrainBenchConfig) -> None:
     task = tasks.find(config.task)
     chosen = recipe(config.recipe or next(iter(recipes(task))), task)
-    import json
+    from rich.console import Console
 
     from mast_swarm.evaluate.actors import pick_device
     from mast_swarm.evaluate.measure import file_name
     from mast_swarm.files import write_json
     from mast_swarm.train.bench import bench_train
+    from mast_swarm.view.terminal import train_table
 
     device = pick_device(config.device)
     make_folder(config.out)
     found = bench_train(chosen, device)
     made = config.out / f"{file_name(f'train-{task.name}', found['device'])}.json"
     write_json(made, found)
-    print(json.dumps(found, indent=1))
+    Console().print(train_table(found))
     print(f"written: {made}")
 
 

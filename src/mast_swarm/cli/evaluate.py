@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mast_swarm.cli.reading import UNSET, option, parse, task_in
+from mast_swarm.cli.reading import UNSET, completed, option, own_names, parse, task_in
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig, defaults, demo_defaults
+from mast_swarm.evaluate.config import TOPICS, DemoConfig, EvaluateConfig, defaults, demo_defaults
 from mast_swarm.tasks import DEFAULT
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task
@@ -21,7 +21,9 @@ def demo(args: list[str]) -> None:
     given = option(args, "--task") or DEFAULT
     task = tasks.find(given)
     shown = task.default_demo
-    config = parse(DemoConfig, args, "mast demo", demo_defaults(task, given))
+    topics = {"the world": own_names(demo_defaults(task, given).world, "task", "steps", "seed")}
+    config = parse(DemoConfig, args, "mast demo", demo_defaults(task, given), topics)
+    config = completed(config, args)
     chosen = config.evaluation(shown.policies, config.out or Path("runs/demo"))
     if config.out is not None:
         _check_unused(config.out)
@@ -62,7 +64,8 @@ def _clear_demo(folder: Path) -> None:
 
 def evaluate_verb(args: list[str]) -> None:
     task, rest = task_in(args, "evaluate")
-    config = parse(EvaluateConfig, rest, f"mast evaluate {task.name}", defaults(task))
+    topics = {**TOPICS, "the world": own_names(task.Config)}
+    config = completed(parse(EvaluateConfig, rest, f"mast evaluate {task.name}", defaults(task), topics), rest)
     from mast_swarm.evaluate.run import Interrupted
 
     try:
@@ -103,14 +106,26 @@ class ReplayConfig:
     policy: Annotated[tuple[str, ...], UNSET] = ()
     """Which policies, side by side in this order; unset: all that were recorded."""
     out: Annotated[Path | None, tyro.conf.DisallowNone, UNSET] = None
-    """The HTML file; unset: replay.html in the folder, made anew."""
+    """A file for a browser (.html), slides (.gif, .mp4, .png), Foxglove (.mcap), Rerun (.rrd); unset: replay.html."""
+    task: Annotated[str | None, tyro.conf.DisallowNone, UNSET] = None
+    """path/to/file.py:TASK, where the task's file has moved since."""
 
 
 def replay(args: list[str]) -> None:
     config = parse(ReplayConfig, args, "mast replay")
-    from mast_swarm.view.report import replay_folder
+    from mast_swarm.interop.recordings import WRITERS, export
+    from mast_swarm.view.film import ENDINGS, film
+    from mast_swarm.view.report import load_recordings, replay_folder
 
-    print(f"replay: {replay_folder(config.folder, config.episode, config.policy, config.out)}")
+    if config.task is not None:
+        tasks.find(config.task)
+    if config.out is not None and config.out.suffix in WRITERS:
+        made = export(load_recordings(config.folder, config.episode, config.policy), config.out)
+    elif config.out is not None and config.out.suffix in ENDINGS:
+        made = film(load_recordings(config.folder, config.episode, config.policy), config.out)
+    else:
+        made = replay_folder(config.folder, config.episode, config.policy, config.out)
+    print(f"replay: {made}")
 
 
 @dataclass(frozen=True)

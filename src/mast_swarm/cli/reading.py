@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -17,8 +23,13 @@ Config = TypeVar("Config")
 UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 
 
-def parse(kind: type[Config], args: list[str], prog: str, default: Config | None = None) -> Config:
-    """A config from the command line."""
+Topics = Mapping[str, Iterable[str]]  # of a help text: title -> names of settings
+
+
+def parse(
+    kind: type[Config], args: list[str], prog: str, default: Config | None = None, topics: Topics | None = None
+) -> Config:
+    """A config from the command line. topics: how its help is grouped; settings of none come first."""
 
     # tyro draws a box around a ValueError of a class; through a function our errors arrive as they are.
     def given(config: Any) -> Any:
@@ -27,7 +38,55 @@ def parse(kind: type[Config], args: list[str], prog: str, default: Config | None
     given.__annotations__["config"] = Annotated[kind, tyro.conf.arg(name="")]
     if default is not None:
         given.__defaults__ = (default,)
-    return tyro.cli(given, args=args, prog=prog, description=kind.__doc__, config=(tyro.conf.FlagCreatePairsOff,))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # decides whether there are letters for boxes
+    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding.lower())
+    asks = topics is not None and any(word in ("-h", "--help") for word in args)
+    try:
+        with redirect_stdout(shown) if asks else nullcontext():
+            return tyro.cli(
+                given, args=args, prog=prog, description=kind.__doc__, config=(tyro.conf.FlagCreatePairsOff,)
+            )
+    finally:
+        if asks:
+            shown.seek(0)
+            print(grouped(shown.read(), topics or {}), end="")
+
+
+def completed(config: Any, args: list[str]) -> Any:
+    """A config whose world took what follows from files, but for what the command line gives."""
+    given = [name for name in own_names(config.world) if option(args, f"--{name.replace('_', '-')}") is not None]
+    return replace(config, world=config.world.completed(given))
+
+
+def own_names(config: Any, *without: str) -> list[str]:
+    """The settings that a config itself has."""
+    return [field.name for field in fields(config) if field.name not in without]
+
+
+def grouped(text: str, topics: Topics) -> str:
+    """A help text whose options, in one box (or under one heading, without letters for boxes), are in one for
+    each topic, in the order of `topics`."""
+    lines = text.splitlines()
+    begin = next((n for n, line in enumerate(lines) if re.match("╭─ options| options *$", line)), None)
+    if begin is None:
+        return text
+    boxed, width = lines[begin].startswith("╭"), len(lines[begin])
+    end = next((n for n, line in enumerate(lines) if n > begin and line.startswith("╰")), len(lines))
+    places = {name.replace("_", "-"): title for title in topics for name in topics[title]}
+    found: dict[str, list[str]] = {title: [] for title in ("options", *topics)}
+    title = "options"
+    for line in lines[begin + (1 if boxed else 2) : end]:
+        option = re.match(r"(?:│ |  )(?:-\w, )?--(?:no-)?([\w-]+)", line)
+        if option:
+            title = places.get(option[1], "options")
+        found[title].append(line)
+    made = lines[:begin]
+    for title, inside in found.items():
+        if inside and boxed:
+            made += [f"╭─ {title} ".ljust(width - 1, "─") + "╮", *inside, "╰" + "─" * (width - 2) + "╯"]
+        elif inside:
+            made += [f" {title}", lines[begin + 1], *inside]
+    return "\n".join([*made, *lines[end + 1 :]]) + "\n"
 
 
 def task_in(args: list[str], verb_name: str) -> tuple[Task, list[str]]:

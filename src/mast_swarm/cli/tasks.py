@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from mast_swarm.cli.reading import parse
+from mast_swarm.cli.reading import UNSET, parse
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task, imported
 from mast_swarm.train.config import recipes
@@ -70,6 +70,8 @@ class CheckConfig:
 
     task: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="TASK")]]
     """path/to/file.py:TASK, or the name of an installed task."""
+    agents: Annotated[int | None, tyro.conf.DisallowNone, UNSET] = None
+    """How many robots; unset: as many as its settings have. What breaks for 1 or 2 shows with these."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run besides the CPU; auto: a GPU too where there is one."""
 
@@ -78,6 +80,6 @@ def check_verb(args: list[str]) -> None:
     config = parse(CheckConfig, args, "mast check")
     from mast_swarm.testing import check_task
 
-    for line in check_task(tasks.find(config.task), config.device):
+    for line in check_task(tasks.find(config.task), config.device, config.agents):
         print(line)
     print(f"{config.task}: all checks passed")

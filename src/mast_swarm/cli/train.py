@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from mast_swarm.cli.reading import option, parse, task_in
+from mast_swarm.cli.reading import completed, option, own_names, parse, task_in
 from mast_swarm.errors import MastError
 from mast_swarm.tasks import registry as tasks
-from mast_swarm.train.config import TrainConfig, from_run, from_toml, recipe
+from mast_swarm.train.config import TOPICS, TrainConfig, from_run, from_toml, recipe
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class TrainCommand:
     """Go on with the run in this folder."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
-    checkpoint_seconds: float = 300.0
-    """Least time between two checkpoints."""
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints; there is one at the end of each epoch too where that takes no time."""
     keep_replay: bool = True
     """Keep the replay in checkpoints (the run says how large they are); without it resuming is exact only where the
     expert alone has driven."""
@@ -52,18 +53,33 @@ def train_verb(args: list[str]) -> None:
         )
     if settings is not None:
         chosen = from_toml(Path(settings), chosen)
-    command = parse(TrainCommand, rest, f"mast train {task.name}", TrainCommand(train=chosen))
+    topics = {
+        "the run": own_names(TrainCommand, "train"),
+        **TOPICS,
+        "the world": own_names(chosen.world),
+        "the policy": own_names(chosen.policy),
+    }
+    command = parse(TrainCommand, rest, f"mast train {task.name}", TrainCommand(train=chosen), topics)
+    if command.resume is None:
+        command = replace(command, train=completed(command.train, rest))
     if command.resume is not None and command.out is not None:
         raise MastError("--resume names the folder already: leave --out away")
     from mast_swarm.train.run import train
+    from mast_swarm.train.trainer import Stopped
 
-    folder = train(
-        command.train,
-        command.resume or command.out,
-        resume=command.resume is not None,
-        device=command.device,
-        checkpoint_seconds=command.checkpoint_seconds,
-        keep_replay=command.keep_replay,
-    )
-    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+    speaks = os.environ.get("RANK", "0") == "0"  # of torchrun's processes one does
+    try:
+        folder = train(
+            command.train,
+            command.resume or command.out,
+            resume=command.resume is not None,
+            device=command.device,
+            checkpoint_seconds=command.checkpoint_seconds,
+            keep_replay=command.keep_replay,
+        )
+    except Stopped as end:
+        if speaks:
+            print(f"mast: {end}", file=sys.stderr)
+        raise SystemExit(128 + end.signal) from None
+    if speaks:
         print(f"run: {folder}\nbest policy: {folder / 'best'}\nlast policy: {folder / 'last'}")

@@ -6,7 +6,10 @@ from __future__ import annotations
 TOPICS: dict[str, dict[str, tuple[str, str]]] = {
     "look": {
         "demo": ("evaluate:demo", "watch two teams solve the same task, side by side"),
+        "play": ("play:play_verb", "the playground: drag, kill and cut off robots while they decide in your browser"),
         "list": ("tasks:list_verb", "what there is: tasks, scenarios, controllers, shipped policies, recipes"),
+        "completion": ("completion:completion", "let a shell complete commands, tasks, options and names"),
+        "doctor": ("doctor:doctor", "what a bug report should say of this machine, and a self-test of ten seconds"),
         "replay": ("evaluate:replay", "make the HTML replay of recorded episodes"),
     },
     "measure": {

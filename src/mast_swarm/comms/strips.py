@@ -134,16 +134,30 @@ class Strips:
         prediction = self.policy.decide(message[None], positions[None], *(label[None] for label in component))
         return prediction[0, : len(ids)]
 
-    def command(self, ids: Tensor, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor) -> Tensor:
+    def command(
+        self,
+        ids: Tensor,
+        prediction: Tensor,
+        landmark: Tensor,
+        seeds: Tensor,
+        time: Tensor,
+        away: Tensor | None = None,
+    ) -> Tensor:
         """Commands [n, 2] in units of u_max from this process's predictions [n, 2 or 3], as `Policy.command`.
 
-        landmark [n, 2] metres, relative; seeds [1] int64 and time [1] s, of the one environment. Nothing travels, but
-        a few numbers are held for every robot of the team: an exploring robot's heading depends on its id.
+        landmark [n, 2] metres, relative; seeds [1] int64 and time [1] s, of the one environment; away [n, 2] of a
+        policy that remembers. Nothing travels, but a few numbers are held for every robot of the team: an exploring
+        robot's heading depends on its id.
         """
         team = int(ids.max()) + 1 if len(ids) else 0
-        predictions, landmarks = (x.new_zeros((1, team, x.shape[1])) for x in (prediction, landmark))
-        predictions[0, ids], landmarks[0, ids] = prediction, landmark
-        return self.policy.command(predictions, landmarks, seeds, time)[0, ids]
+
+        def placed(given: Tensor) -> Tensor:
+            whole = given.new_zeros((1, team, given.shape[1]))
+            whole[0, ids] = given
+            return whole
+
+        push = None if away is None else placed(away)
+        return self.policy.command(placed(prediction), placed(landmark), seeds, time, push)[0, ids]
 
     def _components(self, ids: Tensor, links: Tensor) -> Tensor:
         """[n] int64: the lowest id in the connected component, of the whole team, that each robot is in.

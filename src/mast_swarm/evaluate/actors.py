@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -50,6 +51,7 @@ class Controlled:
 
     def __init__(self, controller: Controller, channel: Channel | None = None) -> None:
         self.controller, self.failing = controller, channel if channel is not None and channel.failure else None
+        self.failure = 0.0 if channel is None else channel.failure
         self.seeds: Sequence[int] = ()
         self.alive: Tensor | None = None  # [B, N] bool
         self.instant = 0
@@ -89,10 +91,16 @@ class Talking:
     def __init__(self, controller: Any, channel: Channel, dt: float) -> None:
         self.controller = controller
         self.channel: Channel | None = channel
+        self.failure = channel.failure
         self.relay, self.hop = Relay(channel, dt), periods(channel.delay, dt)
         self.seeds: Sequence[int] = ()
         self.held: RelayState | None = None
         self.graph: Graph | None = None
+
+    @property
+    def alive(self) -> Tensor | None:
+        """Who has not failed by now, [B, N] bool; None before the first decision."""
+        return None if self.held is None else self.held.alive
 
     def start(self, seeds: Sequence[int]) -> None:
         self.controller.start(seeds)
@@ -168,6 +176,13 @@ class Decentral:
         self.run = RUNS[kind](policy, channel, world.config.dt, **policy.surroundings(world.config.side))
         self.attention_radius = policy.config.attention_radius
         self.channel: Channel | None = channel
+        self.failure = channel.failure
+
+    @property
+    def alive(self) -> Tensor | None:
+        """Who has not failed by now, [B, N] bool; None before the first decision."""
+        state = getattr(self.run, "state", None)
+        return None if state is None else state.alive
 
     def start(self, seeds: Sequence[int]) -> None:
         self.run.start(seeds)
@@ -176,13 +191,15 @@ class Decentral:
         return self.run.act(self.world.shown(observation, self.policy.config.observation_shape), mark)
 
 
-Drives = str | Learned | Controller | Actor | Callable[[Any, Any], Tensor]
+Drives = str | Path | Learned | Controller | Actor | Callable[[Any, Any], Tensor]
 """What can drive robots: a controller's or shipped policy's name, a folder, file.py:NAME, or such a thing itself."""
 
 
 def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None = None) -> Actor:
     """The actor behind a policy. With a channel every robot runs a learned policy alone; of controllers only those that
     `tell` something use it."""
+    if isinstance(policy, Path):
+        policy = str(policy)
     config, name = world.config, f"policy '{policy}'" if isinstance(policy, str) else "the policy"
     made: Any = None
     if isinstance(policy, str):
@@ -202,9 +219,11 @@ def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None =
     if made is None and (inspect.isclass(policy) or not hasattr(policy, "act")):
         made = factory(policy)
     try:
-        controller: Any = policy if made is None else made(dt=config.dt, max_speed=config.max_speed)
+        controller: Any = policy if made is None else made(dt=config.dt, max_speed=config.max_speed, config=config)
     except TypeError as error:
-        raise MastError(f"{name} cannot be made: {error}; the class takes dt and max_speed as keywords") from None
+        raise MastError(
+            f"{name} cannot be made: {error}; the class takes dt and max_speed as keywords, and config if it names it"
+        ) from None
     for method in ("start", "act"):
         if not hasattr(controller, method):
             raise MastError(f"{name} has no method {method}: a controller has start(seeds) and act(state, observation)")

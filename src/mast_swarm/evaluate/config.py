@@ -63,6 +63,12 @@ class EvaluateConfig:
     that have instructions for it."""
 
     def __post_init__(self) -> None:
+        for given in self.policy:
+            if not isinstance(given, str):
+                raise MastError(
+                    f"a policy is {getattr(given, '__name__', 'of type ' + type(given).__name__)}, but results on disk "
+                    "call policies by name: put it in a file and give 'path/to/file.py:NAME', or use rollout(world, it)"
+                )
         if len(set(self.policy)) != len(self.policy):
             raise MastError(f"a policy was given twice: {' '.join(self.policy)}")
         for name, value, least, most in (
@@ -98,13 +104,21 @@ class EvaluateConfig:
         return self.world.scenarios(self.episodes)
 
 
+TOPICS = {  # how people find the settings
+    "what is compared": ("policy", "episodes", "steps", "seed"),
+    "messages": ("delay", "loss", "failure", "relay_radius", "max_age"),
+    "results": ("record", "out", "resume"),
+    "the machine": ("batch", "device", "precision"),
+}
+
+
 def defaults(task: Task) -> EvaluateConfig:
     """What `mast evaluate` does of a task where nothing else is said."""
     return EvaluateConfig(task.Config(), task.default_policies, episodes=task.episodes, steps=task.steps)
 
 
 _TAKEN: dict[str, Callable[[Any], Any]] = {  # settings that may be given more simply than they are kept
-    "policy": lambda given: (given,) if isinstance(given, str) else tuple(given),
+    "policy": lambda given: tuple(given) if isinstance(given, list | tuple) else (given,),
     "out": lambda given: None if given is None else Path(given),
 }
 
@@ -119,7 +133,8 @@ def settled(task: Task, **settings: Any) -> EvaluateConfig:
         group = "world" if name in vars(base.world) else "evaluation"
         own[group][name] = _TAKEN.get(name, lambda given: tuple(given) if isinstance(given, list) else given)(value)
     if own["world"]:
-        own["evaluation"]["world"] = replace(own["evaluation"].get("world", base.world), **own["world"])
+        world = replace(own["evaluation"].get("world", base.world), **own["world"])
+        own["evaluation"]["world"] = world if "world" in settings else world.completed(own["world"])
     return replace(base, **own["evaluation"])
 
 
@@ -135,15 +150,19 @@ class DemoConfig:
     """Control periods."""
     seed: int = 0
     """Chooses the start state."""
+    policy: Annotated[tuple[str, ...], _UNSET] = ()
+    """Who plays, side by side: names from `mast list`, folders, or file.py:NAME; unset: the task's own two."""
+    delay: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Seconds that a message takes per hop between robots that run a learned policy; unset: a control period."""
     out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
     """Folder for the replay; unset: runs/demo, made anew each time."""
 
     def evaluation(self, policies: tuple[str, ...], out: Path) -> EvaluateConfig:
-        """The evaluation of one episode that makes the demo."""
+        """The evaluation of one episode that makes the demo; policies: whom it shows unless told otherwise."""
         return EvaluateConfig(
             world=self.world,
-            policy=policies,
-            delay=self.world.dt,
+            policy=self.policy or policies,
+            delay=self.world.dt if self.delay is None else self.delay,
             episodes=1,
             steps=self.steps,
             seed=self.seed,

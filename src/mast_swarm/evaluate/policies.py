@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mast_swarm.model.learned import Learned
 
 
-def load_policy(name: str, task: str = DEFAULT) -> Learned:
+def load_policy(name: str | Path, task: str = DEFAULT) -> Learned:
     """A learned policy by the name it is shipped under (of `task`'s own the task may be left out), or from a folder."""
     from mast_swarm.model.policy import load_learned
 
@@ -33,8 +33,11 @@ def fitting(config: Any, policies: Sequence[str]) -> Any:
     return config.fitted(config_of(find_learned(name, task.name)).observation_shape for name in learned)
 
 
-def find_learned(name: str, task: str) -> str:
+def find_learned(name: str | Path, task: str) -> str:
     """The full name or the folder of a learned policy; what is none is an error."""
+    if not isinstance(name, str | Path):
+        raise MastError(f"a policy to load is of type {type(name).__name__}: give a name from `mast list`, or a folder")
+    name = str(name)
     shipped, own = _shipped(name, task), tasks.find(task)
     if shipped is None and (Path(name) / "best" / zoo.CONFIG_FILE).exists():
         raise MastError(f"'{name}' is a training run: give {Path(name) / 'best'} or {Path(name) / 'last'}")

@@ -42,6 +42,13 @@ class Recording:
     metrics: dict[str, np.ndarray]  # each [T+1] float32
     frames: dict[str, np.ndarray]  # what else changes, each [T+1, ...]
     scene: dict[str, np.ndarray]  # what stays
+    loss: float = 0.0  # probability that a link loses a transmission
+    failure: float = 0.0  # probability that a robot fails for good in a control period
+
+    def alive(self, frame: int) -> np.ndarray:
+        """The robots that have not failed by a frame: [N] bool."""
+        kept = self.frames.get("alive")
+        return np.ones(self.positions.shape[1], dtype=bool) if kept is None else kept[frame].astype(bool)
 
     def save(self, path: Path) -> None:
         """Write one .npz: the arrays, and the rest as a JSON string (no pickles)."""

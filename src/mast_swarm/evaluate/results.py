@@ -20,6 +20,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.files import plain, read_json, whole_file, write_json
 
 _REPORTED = 50.0  # s between the instants that the summary reports
+_FEWEST = 5  # episodes whose spread is worth an interval
 _PART = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.parquet")  # number of the policy, first and last episode
 
 
@@ -57,7 +58,7 @@ class Results:
         changed = [
             f"{key} {before.get(key, 'not stated')} -> {now[key]}"
             for key in now
-            if key not in before or before[key] != now[key]
+            if key != "source" and (key not in before or before[key] != now[key])  # a task's file may have moved
         ]
         if changed:
             raise MastError(f"cannot resume {self.folder}: settings differ ({'; '.join(changed)})")
@@ -139,11 +140,11 @@ def episode_table(
 def interval(values: np.ndarray) -> tuple[float, float | None]:
     """Mean over episodes [E] and half the width of its 95 % confidence interval (Student's t).
 
-    One episode says nothing of the spread: its interval is None.
+    Too few episodes say little of the spread: their interval is None.
     """
     values = values.astype(np.float64)
     mean = float(np.mean(values))
-    if len(values) < 2:
+    if len(values) < _FEWEST:
         return mean, None
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return mean, float(half)

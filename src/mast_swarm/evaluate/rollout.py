@@ -46,8 +46,19 @@ def rollout(
     policy: a name, a folder, file.py:NAME, or the thing itself: a learned policy, a controller, or a function
     (state, observation) -> command. Learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of each instant done.
+    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of
+    each instant done.
     """
+    if not isinstance(world, World):
+        raise MastError(
+            f"the world is of type {type(world).__name__}: rollout takes a world, then the policy, as rollout(world, "
+            "policy, seeds, steps)"
+        )
+    if isinstance(steps, bool) or not isinstance(steps, int) or not isinstance(seeds, Sequence | np.ndarray):
+        raise MastError(
+            f"seeds of type {type(seeds).__name__} and steps of type {type(steps).__name__}: give seeds as a sequence, "
+            "one for each start state, such as range(8), and then steps as a whole number"
+        )
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
@@ -61,7 +72,7 @@ def rollout(
             loop.sense()
             measured.append(dict(world.metrics(loop.state)))
             if record:
-                frames.append(_frame(world, loop.state, loop.observation, record))
+                frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
             if step < steps:
                 loop.move(loop.decide())
             progress(1)
@@ -73,8 +84,13 @@ def rollout(
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
     starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
     about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
-    delay = None if loop.actor.channel is None else loop.actor.channel.delay
-    actor = {"delay": delay, "attention_radius": loop.actor.attention_radius}
+    channel = loop.actor.channel
+    actor = {
+        "delay": None if channel is None else channel.delay,
+        "loss": 0.0 if channel is None else channel.loss,
+        "failure": getattr(loop.actor, "failure", 0.0),
+        "attention_radius": loop.actor.attention_radius,
+    }
     kept = recordings(world, loop.state, frames, metrics, [row | actor for row in about]) if record else []
     return Rollout(metrics, kept, loop.state)
 
@@ -83,6 +99,15 @@ def _frame(world: World[Any, Any], state: State, observation: Observed, record: 
     """What a replay shows of the first `record` environments at one instant."""
     kept = {"positions": state.positions.float(), **world.frame(state, observation)}
     return {name: values[:record].cpu().numpy() for name, values in kept.items()}
+
+
+def _alive(loop: Loop, record: int) -> dict[str, np.ndarray]:
+    """Who has not failed by now, [R, N] bool, where robots may fail."""
+    if not getattr(loop.actor, "failure", 0.0):
+        return {}
+    alive = getattr(loop.actor, "alive", None)  # before the first decision there is none
+    shape = loop.state.positions.shape[:2]
+    return {"alive": np.ones((record, shape[1]), bool) if alive is None else alive[:record].cpu().numpy()}
 
 
 def recordings(

@@ -78,7 +78,7 @@ def sha256(file: Path) -> str:
 
 def _mast(policy: Policy) -> dict[str, Any]:
     config, radius = policy.config, policy.config.attention_radius
-    exploration = None
+    exploration: dict[str, Any] | None = None
     if config.exploration_time is not None:
         exploration = {
             "time_s": config.exploration_time,
@@ -86,6 +86,12 @@ def _mast(policy: Policy) -> dict[str, Any]:
             "is": "mast_swarm.robot.explore makes a command of a prediction; its landmark is the nearest thing of "
             "interest that the robot senses, relative, metres",
         }
+        if config.exploration_memory:
+            exploration["memory"] = {
+                "places": config.exploration_memory,
+                "spread_m": config.exploration_spread,
+                "is": "the robot turns away from the last places where it was, one every 10 s: explore.Trail",
+            }
     return {
         "variant": config.variant,
         "encoding": config.encoding,

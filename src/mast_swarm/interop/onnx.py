@@ -48,7 +48,7 @@ def export(
     fp32); or int8 (products in 8 bits but in perceive). task: the policy's task as path/to/file.py:TASK, where it is
     not installed. Raises an error, and writes nothing, if what onnxruntime computes differs from torch.
     """
-    onnx = _packages()
+    onnx = packages()
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
     folder, source = Path(folder), policy_folder(policy)
@@ -58,7 +58,7 @@ def export(
     made = functions(learned)
     with _new_folder(folder) as part:
         for name, function in made.items():
-            _write(onnx, function, part / f"{name}.onnx")
+            write(onnx, function, part / f"{name}.onnx")
         manifest = describe(learned, source / WEIGHTS_FILE, described, made, str(policy)) | {"opset": OPSET}
         world = None if described is None else real_world(tasks.task_of(described).make(described))
         exact = _measured(learned, part, manifest, "fp32", world)
@@ -76,7 +76,7 @@ def export(
     return manifest
 
 
-def _packages() -> Any:
+def packages() -> Any:
     """The module onnx; where one of the packages of the extra is missing, an error that says what to install."""
     try:
         import onnx
@@ -166,7 +166,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _write(onnx: Any, function: Function, file: Path) -> None:
+def write(onnx: Any, function: Function, file: Path) -> None:
     """Write the ONNX file of a function."""
     try:
         with _quiet(), torch.enable_grad():  # with gradients the policy's parts take their plain ways

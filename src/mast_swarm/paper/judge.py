@@ -28,25 +28,25 @@ def judged(found: Found, claim: int, judge: Callable[[], Judged]) -> Row:
         return Row(claim, CLAIMS[claim], verdict=NOT_RUN, why="too few cells at the size of --quick")
 
 
-SECONDS = {
-    "train": 0.61,
-    "evaluate": 60.0,
-}  # on an H200: per epoch of the paper's navigation recipe, and per evaluation
+# On an H200: seconds per epoch of the paper's recipe for navigation, and of an evaluation, decentralised or central.
+EPOCH, ALONE, CENTRAL = 0.61, 60.0, 10.0
 
 
 def lacking(found: Found) -> str:
     """Why a row was not run, in numbers."""
     cells = [found.cells[name] for name in found.lacking()]
-    training = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
-    training |= {cell.key: cell for cell in cells if cell.kind == "train"}
-    epochs = sum(int(cell.settings["settings"].get("epochs", 500)) for cell in training.values())
-    rest = sum(cell.kind != "train" for cell in cells)
-    spent = epochs * SECONDS["train"] + rest * SECONDS["evaluate"]
-    parts = [f"{len(training)} policies to train ({epochs} epochs)"] * bool(training) + [f"{rest} cells to run"] * bool(
-        rest
-    )
+    trained = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
+    trained |= {cell.key: cell for cell in cells if cell.kind == "train"}
+    searched = [cell.settings["settings"] for cell in cells if cell.kind == "search"]
+    epochs = sum(int(cell.settings["settings"].get("epochs", 500)) for cell in trained.values())
+    # Hyperband ends most trials soon: a quarter of the most epochs, on average.
+    epochs += sum(given["trials"] * given["most"] // 4 for given in searched)
+    rest = [cell for cell in cells if cell.kind not in ("train", "search")]
+    spent = epochs * EPOCH + sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
+    parts = [f"{len(trained)} policies to train"] * bool(trained) + [f"{len(rest)} cells to run"] * bool(rest)
+    parts += [f"{given['trials']} trials of a search" for given in searched]
     count = f"{len(cells)} of {len(found.cells)} cells are missing"
-    return f"{count}: {', '.join(parts)}, about {spent / 3600:.1f} h on an H200"
+    return f"{count}: {', '.join(parts)} ({epochs} epochs), about {spent / 3600:.1f} h on an H200"
 
 
 def sign(difference: Estimate, *, wanted: int) -> str:

@@ -19,9 +19,11 @@ class Estimate:
 
     mean: float
     half: float | None
+    signed: bool = False  # a difference: shown with its sign
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
+        mean = f"{self.mean:+.3f}" if self.signed else f"{self.mean:.3f}"
+        return mean + ("" if self.half is None else f" ± {self.half:.3f}")
 
     @property
     def above_zero(self) -> bool:
@@ -85,18 +87,18 @@ def difference(one: Measured, other: Measured, metric: str, t: float | None = No
     first, second = one.values(metric, t), other.values(metric, t)
     if first is None or second is None or len(first) != len(second):
         a, b = one.at(metric, t), other.at(metric, t)
-        return Estimate(a.mean - b.mean, float(np.hypot(a.half or 0.0, b.half or 0.0)))
+        return Estimate(a.mean - b.mean, float(np.hypot(a.half or 0.0, b.half or 0.0)), signed=True)
     return bootstrap(first - second)
 
 
 def bootstrap(values: np.ndarray) -> Estimate:
     """The mean of values [E], and half of the 95 % interval of the means of samples drawn from them."""
     if len(values) < 2:
-        return Estimate(float(np.mean(values)), None)
+        return Estimate(float(np.mean(values)), None, signed=True)
     rng = np.random.default_rng(0)
     means = values[rng.integers(0, len(values), (_RESAMPLES, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return Estimate(float(np.mean(values)), float((high - low) / 2))
+    return Estimate(float(np.mean(values)), float((high - low) / 2), signed=True)
 
 
 def flat(measured: Measured, label: str, **columns: Any) -> list[dict[str, Any]]:

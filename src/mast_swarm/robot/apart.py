@@ -37,7 +37,7 @@ def keep_apart(position: Any, step: Any, others: Any, distance: float, longest: 
     normals = way / np.maximum(apart, 1e-9)[:, None]
     limits = (apart - distance) / 2 - 8 * _EPSILON * (np.abs(here).max() + reach)
     rounding = _EPSILON * reach
-    if (normals @ wanted <= limits).all():
+    if not wanted.any() or (normals @ wanted <= limits).all():
         return wanted
     points = [_nearest_on(line, wanted, normals, limits) for line in range(len(limits))]
     allowed = [
@@ -53,7 +53,8 @@ def _nearest_on(line: int, wanted: np.ndarray, normals: np.ndarray, limits: np.n
     one that they do not allow where they leave nothing."""
     normal, limit = normals[line], limits[line]
     along = np.array((-normal[1], normal[0]))
-    sine, bound = normals @ along, limits - limit * (normals @ normal)  # t metres along is allowed where t sine <= bound
+    # A point t metres along the line is allowed where t * sine <= bound.
+    sine, bound = normals @ along, limits - limit * (normals @ normal)
     lowest = max((bound[sine < -1e-6] / sine[sine < -1e-6]).tolist(), default=-np.inf)
     highest = min((bound[sine > 1e-6] / sine[sine > 1e-6]).tolist(), default=np.inf)
     return limit * normal + min(max(float(along @ wanted), lowest), highest) * along

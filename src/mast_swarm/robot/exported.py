@@ -61,17 +61,32 @@ class Exported:
         """The prediction [2 or 3] from the newest news of each origin, the robot's own first."""
         return self.decide(np.stack([one.message for one in known]), np.stack([one.position for one in known]))
 
+    def trail(self) -> explore.Trail | None:
+        """A memory for one robot of where it has been; None: the policy needs none."""
+        memory = (self.manifest["exploration"] or {}).get("memory")
+        return None if memory is None else explore.Trail(memory["places"], memory["spread_m"])
+
     def command(
-        self, prediction: np.ndarray, *, landmark: Any = (0.0, 0.0), seed: int = 0, robot: int = 0, time: float = 0.0
+        self,
+        prediction: np.ndarray,
+        *,
+        landmark: Any = (0.0, 0.0),
+        seed: int = 0,
+        robot: int = 0,
+        time: float = 0.0,
+        away: np.ndarray | None = None,
     ) -> np.ndarray:
         """The command [2] in units of the longest one, of a prediction [2 or 3]; scaled back if it is longer than 1.
 
         The rest is for policies that explore: landmark [2], the nearest thing of interest (relative, metres); the
-        seed of the mission, which all robots share, the robot's number, and seconds since the mission began.
+        seed of the mission, which all robots share, the robot's number, and seconds since the mission began. away [2]:
+        what its `trail` says at this place and time, if it has one.
         """
         settings = self.manifest["exploration"]
         if settings is not None:
             heading = explore.heading(seed, robot, time / settings["time_s"])
+            if away is not None:
+                heading = explore.turned(heading, away)
             leashed = explore.leashed(heading, np.asarray(landmark, np.float64), settings["reach_m"])
             prediction = explore.fill(prediction, leashed)
         return prediction / max(1.0, float(np.hypot(*prediction)))

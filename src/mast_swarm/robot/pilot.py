@@ -119,7 +119,7 @@ class Pilot:
         self._on_step = on_step
         self._start: float | None = None
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
-        self._max_speed = top_speed(policy)
+        self._max_speed, self._trail = top_speed(policy), policy.trail()
         self._why: str | None = None
         self._sensed: Sensed | None = None
         self._last_sensed = math.nan  # when, by the monotonic clock
@@ -193,7 +193,12 @@ class Pilot:
         try:
             prediction = self.node.control(stamp, sensed.features, sensed.position)
             share = self.policy.command(
-                prediction, landmark=sensed.landmark, seed=self.pace.seed, robot=self.node.name, time=mission
+                prediction,
+                landmark=sensed.landmark,
+                seed=self.pace.seed,
+                robot=self.node.name,
+                time=mission,
+                away=None if self._trail is None else self._trail.away(sensed.position, mission),
             )
         except Exception as error:
             raise MastError(f"its policy fails: {error}") from error

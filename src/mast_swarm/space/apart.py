@@ -44,7 +44,7 @@ def keep_apart(positions: Tensor, steps: Tensor, distance: float, longest: float
     # What is left free for all rounding: that of the sums here, and of the place where the step ends.
     slack = 8 * epsilon * (points.abs().amax(-1) + reach)  # [n]
     limit = (apart - distance) / 2 - slack[target]
-    over = (normal * wanted[target]).sum(-1) > limit
+    over = ((normal * wanted[target]).sum(-1) > limit) & (wanted != 0).any(-1)[target]  # whoever stands may stand
     rows = target[over].unique()  # the robots that may not do as they want
     if not len(rows):
         return steps
@@ -63,7 +63,8 @@ def keep_apart(positions: Tensor, steps: Tensor, distance: float, longest: float
 
 
 def _nearest_allowed(wanted: Tensor, normals: Tensor, limits: Tensor, longest: float, rounding: float) -> Tensor:
-    """The point nearest to `wanted` [m, 2] of all x with normals . x <= limits, if it is no longer than `longest`; else 0.
+    """The point nearest to `wanted` [m, 2] of all x with normals . x <= limits, if it is not longer than `longest`;
+    else 0.
 
     normals [m, K, 2], limits [m, K] metres. The point of a polygon that is nearest to one outside lies on one of its
     sides: on each line the nearest point of what the others leave of it is tried. rounding: by how much a point on a

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -109,6 +108,10 @@ class WorldConfig:
         """Whether a policy that takes features of this shape can run in the world."""
         return self.observation_shape is None or shape == self.observation_shape
 
+    def completed(self, given: Iterable[str]) -> WorldConfig:
+        """The same settings, those that follow from a file taken from it; given: names of those that people set."""
+        return self
+
     def fitted(self, shapes: Iterable[tuple[int, ...]]) -> WorldConfig:
         """The same world, which shows all that policies with features of these shapes take."""
         return self
@@ -161,7 +164,8 @@ class Demo:
 
 
 class Controller(Protocol):
-    """Drives robots without having learned to. Made from `dt` (s) and `max_speed` (m/s) as keywords.
+    """Drives robots without having learned to. Made from `dt` (s) and `max_speed` (m/s) as keywords, and from the
+    world's settings as `config` if its `__init__` names that too.
 
     A controller may also have `reads`, the names of what it reads of the state and the observation (and `component`,
     the lowest robot of each robot's component). Training then sends these alone to the CPU, while a GPU learns. And it
@@ -341,7 +345,7 @@ class Task:
         return self._match(name) is not None
 
     def controller(self, name: str) -> Callable[..., Controller] | None:
-        """What makes the controller of that name from `dt` and `max_speed`; None if there is none."""
+        """What makes the controller of that name from `dt`, `max_speed` and `config`; None if there is none."""
         found = self._match(name)
         return None if found is None else factory(imported(found[0]), *found[1])
 
@@ -350,7 +354,7 @@ class Task:
         found = self.controller(name)
         if found is None:
             raise unknown("controller", name, self.controller_names)
-        return found(dt=dt, max_speed=max_speed)
+        return found(dt=dt, max_speed=max_speed, config=self.Config())
 
     @property
     def default_policies(self) -> tuple[str, ...]:
@@ -369,11 +373,16 @@ def numbered(name: str, number: int = 1) -> str:
 
 
 def factory(controller: Any, *numbers: int) -> Callable[..., Controller]:
-    """What makes a controller from `dt` and `max_speed`, of a class or a plain function."""
+    """What makes a controller from `dt`, `max_speed` and, if its class takes it, the world's `config`; of a class or a
+    plain function."""
     if numbers and not inspect.isclass(controller):
         raise MastError("a controller whose name has a number is a class, which takes the number as its first argument")
     if inspect.isclass(controller):
-        made: Callable[..., Any] = partial(controller, *numbers)
+        takes = "config" in inspect.signature(controller).parameters
+
+        def made(*, config: Any = None, **own: Any) -> Any:
+            return controller(*numbers, **own, **({"config": config} if takes else {}))
+
         return made
     if not callable(controller):
         given = f"of type {type(controller).__name__}"

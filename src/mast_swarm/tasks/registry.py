@@ -94,6 +94,10 @@ def broken() -> Mapping[str, str]:
 
 def find(name: str | Task) -> Task:
     """A task by its name, or from a file as `path/to/file.py:TASK`; a task itself is registered if it is not yet."""
+    if not isinstance(name, str | Task):
+        raise MastError(
+            f"a task is of type {type(name).__name__}: give its name, 'path/to/file.py:TASK' or a mast_swarm.Task"
+        )
     if isinstance(name, Task):
         return name if _TASKS.get(name.name) is name else register(name)
     if is_reference(name):
@@ -119,9 +123,24 @@ def source(name: str) -> dict[str, str]:
 
 
 def recall(settings: Mapping[str, Any]) -> None:
-    """Make the task known again that settings on disk name, where it comes from a file."""
-    if isinstance(settings.get("source"), str):
-        find(settings["source"])
+    """Make the task known again that settings on disk name, where it comes from a file.
+
+    A file that has moved is an error, unless a task of that name is known already: somebody said where it is now.
+    """
+    source = settings.get("source")
+    if not isinstance(source, str):
+        return
+    policy = settings.get("policy")
+    name = settings.get("task") or (policy.get("task") if isinstance(policy, Mapping) else None)
+    path, _, variable = source.partition(":")
+    if Path(path).exists():
+        find(source)
+    elif name not in _TASKS:
+        now = f"NEW/PATH/{Path(path).name}:{variable}"
+        raise MastError(
+            f"the file of task '{name}' is no longer at {path}: say where it is now, with `mast train {now} --resume "
+            f"DIR`, `mast evaluate {now} --resume --out DIR` or `mast replay DIR --task {now}`"
+        )
 
 
 def task_of(config: WorldConfig) -> Task:

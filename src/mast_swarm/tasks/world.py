@@ -193,7 +193,8 @@ def limited(command: Tensor) -> Tensor:
 def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
     """The command itself if its shape is right and (on the CPU, where asking is free) it is finite."""
     if not isinstance(command, Tensor):
-        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}")
+        advice = "; torch.from_numpy makes one of an array" if isinstance(command, np.ndarray) else ""
+        raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}{advice}")
     if tuple(command.shape) != expected:
         raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
     if command.device.type == "cpu" and not bool(torch.isfinite(command).all()):

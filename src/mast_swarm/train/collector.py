@@ -73,9 +73,7 @@ class Collector:
         drawn = self._starts(epoch)
         if drawn is not None:
             self.team.put(self.team.world.begin(*drawn), torch.from_numpy(~carried).nonzero()[:, 0])
-        self.team.seeds.copy_(torch.from_numpy(seeds))
-        self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
-        self.teacher.start(seeds.tolist())
+        self._assign(by_expert, seeds)
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is random about an epoch, a function of the settings alone: carried [B], by_expert [B], seeds [B].
@@ -172,12 +170,20 @@ class Collector:
     def _advance(self) -> None:
         self.team.move(torch.where(self.by_expert, self.team.commanded(self.target), self.team.command))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The worlds as they stand, by name, if any is carried over to the next epoch. Between epochs that is all: the
-        expert starts afresh with each."""
-        return dict(vars(self.team.state)) if self.config.carry else {}
+    def tensors(self, midway: bool = False) -> dict[str, Tensor]:
+        """The worlds as they stand, by name: midway through an epoch, or if any is carried over to the next one. At the
+        end of an epoch that is all, as the expert starts afresh with each; midway it may have something in mind."""
+        return dict(vars(self.team.state)) if midway or self.config.carry else {}
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take up the worlds of `tensors()`."""
-        for name, value in self.tensors().items():
+    def restore(self, tensors: dict[str, Tensor], epoch: int, midway: bool = False) -> None:
+        """Take up the worlds of `tensors()`; midway, who drives and the expert's start too."""
+        for name, value in self.tensors(midway).items():
             value.copy_(tensors[name])
+        if midway:
+            self._assign(*self._plan(epoch)[1:])
+
+    def _assign(self, by_expert: np.ndarray, seeds: np.ndarray) -> None:
+        """Who drives the environments of an epoch, and what chance they meet."""
+        self.team.seeds.copy_(torch.from_numpy(seeds))
+        self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
+        self.teacher.start(seeds.tolist())

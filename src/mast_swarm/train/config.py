@@ -90,6 +90,8 @@ class TrainConfig:
     """Epochs between two validations."""
     seed: int = 0
     """Decides everything random: weights, start states, drivers, batches."""
+    start: Annotated[str, tyro.conf.arg(name="from", help_behavior_hint="")] = ""
+    """A trained policy to start from, shipped or a folder: its weights, with a fresh optimiser; unset: random ones."""
 
     def __post_init__(self) -> None:
         for name, most in _COUNTS.items():
@@ -159,6 +161,14 @@ class TrainConfig:
         return self.updates * (self.gathered(processes) // (self.batch // processes))
 
 
+TOPICS = {  # how people find the settings
+    "rollouts": ("environments", "steps", "collect", "keep_every", "carry", "expert", "expert_share", "target_limit"),
+    "learning": (
+        *("epochs", "from", "replay", "batch", "updates", "lr", "schedule", "weight_decay", "clip", "ema"),
+        *("weighted", "mirrored", "precision", "seed"),
+    ),
+    "validation": ("validation", "validation_steps", "validate_every"),
+}
 _COUNTS = {  # whole numbers from 1 up to what is said here
     "epochs": MOST_EPOCHS,
     "environments": MOST_ENVIRONMENTS,
@@ -235,6 +245,24 @@ def changed(base: Any, given: Any, table: str = "") -> Any:
     return replace(base, **new)
 
 
+def in_tables(base: TrainConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `changed` takes them, where those of the world and the policy may have come without saying whose they
+    are (agents=5), or whole (world=NavigationConfig(agents=5))."""
+    found = dict(settings)
+    for table in ("world", "policy"):
+        own, given = getattr(base, table), found.get(table, {})
+        if isinstance(given, WorldConfig | ModelConfig):
+            if not isinstance(given, type(own)):
+                raise MastError(f"{table} is a {type(given).__name__}: give a {type(own).__name__}")
+            given = {name: getattr(given, name) for name in _names(own)}
+        if not isinstance(given, Mapping):
+            continue  # `changed` says what is wrong
+        loose = {name: found.pop(name) for name in _names(own) if name in found and name not in _names(base)}
+        if loose or table in found:
+            found[table] = {**given, **loose}
+    return found
+
+
 def _of_kind(base: ModelConfig, kind: Any, table: str) -> ModelConfig:
     """The policy itself, or the one of another kind for its task that observes the same."""
     known = kinds(base.task)
@@ -305,7 +333,7 @@ def recipe(name: str, task: tasks.Task) -> TrainConfig:
     """A recipe of a task by name."""
     found = recipes(task)
     if name not in found:
-        raise unknown("recipe", name, found)
+        raise MastError(f"unknown recipe '{name}': task {task.name} has {', '.join(found)}")
     return found[name]
 
 

@@ -28,10 +28,20 @@ class Learner:
     With several processes each learns its share of the batch and DistributedDataParallel averages the gradients.
     """
 
-    def __init__(self, config: TrainConfig, replay: Replay, device: torch.device, processes: int = 1) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        replay: Replay,
+        device: torch.device,
+        processes: int = 1,
+        first: Learned | None = None,
+    ) -> None:
+        """first: a policy whose weights are where learning starts; None: random ones."""
         self.config, self.replay, self.device = config, replay, device
         self.world = world_of(config, device)  # unpacks what the replay keeps
         self.policy = make(config.policy, seed=config.seed).to(device)
+        if first is not None:
+            self.policy.load_state_dict(first.state_dict())
         self.extras = self.policy.surroundings(config.world.side)
         self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
         averaged = self.average.state_dict() if self.average is not None else {}  # running statistics too
@@ -157,9 +167,7 @@ def under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def imitation_loss(
-    prediction: Tensor, target: Tensor, weight: Tensor | None = None, *, norm: bool = False
-) -> Tensor:
+def imitation_loss(prediction: Tensor, target: Tensor, weight: Tensor | None = None, *, norm: bool = False) -> Tensor:
     """Mean squared error of the command, and of the speed where it is predicted: [B, N, 2 or 3] each -> scalar.
 
     weight [B, N]: of each robot's error; None: all count alike. norm: of the command the mean length of the error in

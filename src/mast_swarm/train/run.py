@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
-from collections.abc import Iterator
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -16,11 +20,14 @@ import torch.distributed as dist
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import pick_device
-from mast_swarm.files import new_folder
+from mast_swarm.files import LOCK, new_folder, only_writer
 from mast_swarm.tasks import registry as tasks
-from mast_swarm.train.config import TrainConfig, changed
+from mast_swarm.train import checkpoint
+from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables
 from mast_swarm.train.config import recipe as find_recipe
 from mast_swarm.train.trainer import RunOptions, Trainer
+
+AGAIN = 1.0  # seconds after which another signal means: at once. torchrun passes on what a terminal sends to all
 
 
 def train(
@@ -36,17 +43,24 @@ def train(
 ) -> Path:
     """Train to the end, from the start or from where `out` stands; gives the folder of the run.
 
-    config: what to learn, or the name of a task: then a recipe of it, with `settings` in place of some of its own.
+    config: what to learn, or the name of a task: then a recipe of it, with `settings` in place of some of its own, as
+    epochs=20, agents=5, layers=2. Those of the world and the policy may also come as `world` and `policy`, in dicts or
+    as a NavigationConfig(...). `mast train TASK --help` lists them all. To resume, None; `epochs` may then be another.
+
+    Ctrl-C and SIGTERM end the step, write a checkpoint and raise `mast_swarm.train.trainer.Stopped`; a second one stops
+    at once. checkpoint_seconds: longest time between two checkpoints.
     """
     wanted: TrainConfig | None
     if isinstance(config, str):
-        wanted = changed(find_recipe(recipe, tasks.find(config)), settings)
+        wanted = _with(find_recipe(recipe, tasks.find(config)), settings)
+    elif settings and config is None and resume and out is not None:
+        wanted = _with(from_run(Path(out)), settings)
     elif settings:
         raise MastError(f"{', '.join(settings)}: settings go with the name of a task; a TrainConfig has all of them")
     else:
         wanted = config
-    with _processes(pick_device(device)) as place:
-        folder = _agreed_folder(None if out is None else Path(out), resume)
+    with _processes(pick_device(device)) as place, contextlib.ExitStack() as at_end:
+        folder = _agreed_folder(None if out is None else Path(out), resume, at_end)
         options = RunOptions(folder, place, checkpoint_seconds, keep_replay)
         try:
             if resume:
@@ -55,8 +69,8 @@ def train(
                 raise MastError("nothing to train: give a task and a recipe")
             else:
                 trainer = Trainer(wanted, options)
-            with _progress(trainer) as report:
-                trainer.run(report)
+            with _progress(trainer) as (report, log), _signals(trainer):
+                trainer.run(report, log)
         except torch.OutOfMemoryError as error:
             raise MastError(
                 f"the GPU is out of memory ({str(error).splitlines()[0]}): lower --batch, --environments or --replay"
@@ -66,6 +80,35 @@ def train(
                 raise
             raise MastError(f"cannot write to {folder}: {error}") from None
     return folder
+
+
+def _with(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    return changed(base, in_tables(base, settings))
+
+
+@contextlib.contextmanager
+def _signals(trainer: Trainer) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM lets the run end its step and write a checkpoint; the next one stops it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    first = 0.0
+
+    def asked(number: int, frame: Any) -> None:
+        nonlocal first
+        if not trainer.stopping:
+            trainer.stopping, first = number, time.monotonic()
+            if trainer.rank == 0:  # not print: the signal may have come in the middle of one
+                os.write(2, b"mast: ending the step, then writing a checkpoint; once more stops at once\n")
+        elif time.monotonic() - first > AGAIN:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -101,14 +144,21 @@ def _share_cores(processes: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _agreed_folder(out: Path | None, resume: bool) -> Path:
-    """The folder of the run: process 0 chooses and looks whether it is free, before any process writes to it."""
+def _agreed_folder(out: Path | None, resume: bool, at_end: contextlib.ExitStack) -> Path:
+    """The folder of the run: process 0 chooses it, looks whether it is free, and keeps other runs out of it."""
     told: list[Any] = [None, None]  # the folder, what is wrong with it
     if not dist.is_initialized() or dist.get_rank() == 0:
         told[0] = folder = out or new_folder(Path("runs") / f"train-{datetime.now():%Y%m%d-%H%M%S}")
         try:
-            if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            used = folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir()))
+            if not resume and used:
                 told[1] = f"{folder} is already used: give another --out, or go on with `mast train --resume {folder}`"
+            elif resume and not (folder / "config.json").exists():
+                from_run(folder)  # says that there is no run
+            else:
+                at_end.enter_context(only_writer(folder))
+        except MastError as error:
+            told[1] = str(error)
         except OSError as error:
             told[1] = f"cannot look into {folder}: {error.strerror}"
     if dist.is_initialized():
@@ -118,12 +168,67 @@ def _agreed_folder(out: Path | None, resume: bool) -> Path:
     return told[0]
 
 
+Told = Callable[[dict[str, Any]], None]
+
+
 @contextlib.contextmanager
-def _progress(trainer: Trainer) -> Iterator[Any]:
-    """Shows each epoch on the terminal, and to TensorBoard where it is installed."""
+def _progress(trainer: Trainer) -> Iterator[tuple[Told, Told]]:
+    """Shows each epoch: a bar on a terminal, a line in a file or a pipe. And logs it to TensorBoard where that is
+    installed."""
     if trainer.rank != 0:
-        yield lambda row: None
+        yield (lambda row: None), (lambda row: None)
         return
+    from rich.console import Console
+
+    console, options = Console(), trainer.options
+    whole, less = (f"{size / 1e6:,.0f} MB" for size in trainer.checkpoint_bytes())
+    kept = f"about {whole} with the replay" if options.keep_replay else f"{less} (with the replay {whole})"
+    told = [f"run: {options.out}; checkpoint: {kept}"]
+    if (options.out / "config.json").exists():
+        there = (options.out / checkpoint.FILE).exists()
+        told.append(
+            f"goes on after epoch {trainer.finished} of {trainer.config.epochs}"
+            if there
+            else "it was stopped before its first checkpoint: begins at epoch 1"
+        )
+    elif not _has_board():
+        told.append("TensorBoard is not installed (pip install 'mast-swarm[tensorboard]'): see metrics.jsonl")
+    console.print("\n".join(told), soft_wrap=True, highlight=False)
+    with contextlib.ExitStack() as at_end:
+        first = trainer.finished + 1
+
+        @cache  # opened with the first epoch: by then the folder is known to be writable
+        def board() -> Any:
+            return at_end.enter_context(_board(options.out, first))
+
+        def log(row: dict[str, Any]) -> None:
+            if board() is not None:
+                for name, value in row.items():
+                    if name != "epoch":
+                        board().add_scalar(name, value, row["epoch"])
+                board().flush()  # what waits would be lost in a kill
+
+        shown = _bar(trainer, console) if console.is_terminal else _lines(trainer)
+        yield at_end.enter_context(shown), log
+
+
+@contextlib.contextmanager
+def _lines(trainer: Trainer) -> Iterator[Told]:
+    """Prints a line for each epoch."""
+    headline, last = trainer.metric.name, trainer.config.epochs
+
+    def report(row: dict[str, Any]) -> None:
+        parts = [f"epoch {row['epoch']}/{last}"]
+        parts += [f"{name} {row[name]:.4f}" for name in ("loss", headline) if name in row]
+        parts += [f"{row['samples_per_second']:,.0f} samples/s", f"{row['seconds']:.1f} s"]
+        print("  ".join(parts), flush=True)
+
+    yield report
+
+
+@contextlib.contextmanager
+def _bar(trainer: Trainer, console: Any) -> Iterator[Told]:
+    """Shows a bar that moves with each epoch."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     headline = trainer.metric.name
@@ -136,17 +241,10 @@ def _progress(trainer: Trainer) -> Iterator[Any]:
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, speed_estimate_period=600.0) as bars, contextlib.ExitStack() as at_end:
-        whole, less = (f"{size / 1e6:,.0f} MB" for size in trainer.checkpoint_bytes())
-        kept = f"about {whole} with the replay" if trainer.options.keep_replay else f"{less} (with the replay {whole})"
-        bars.console.print(f"run: {trainer.options.out}; checkpoint: {kept}", soft_wrap=True)
-        bar = bars.add_task("", total=trainer.config.epochs, completed=trainer.epoch, loss="-", headline="-", speed=0.0)
-
-        first = trainer.epoch + 1
-
-        @cache  # opened with the first epoch: by then the folder is known to be writable
-        def board() -> Any:
-            return at_end.enter_context(_board(trainer.options.out, first))
+    with Progress(*columns, console=console, speed_estimate_period=600.0) as bars:
+        bar = bars.add_task(
+            "", total=trainer.config.epochs, completed=trainer.finished, loss="-", headline="-", speed=0.0
+        )
 
         def report(row: dict[str, Any]) -> None:
             shown: dict[str, Any] = {"speed": row["samples_per_second"]}
@@ -155,11 +253,12 @@ def _progress(trainer: Trainer) -> Iterator[Any]:
             if headline in row:
                 shown["headline"] = f"{row[headline]:.3f}"
             bars.update(bar, completed=row["epoch"], **shown)
-            for name, value in row.items():
-                if board() is not None and name != "epoch":
-                    board().add_scalar(name, value, row["epoch"])
 
         yield report
+
+
+def _has_board() -> bool:
+    return importlib.util.find_spec("tensorboard") is not None
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ from mast_swarm.observation import Observed
 from mast_swarm.space import components, radius_graph
 from mast_swarm.tasks.base import Controller, FunctionController
 from mast_swarm.tasks.registry import task_of
-from mast_swarm.tasks.world import State, World, limited
+from mast_swarm.tasks.world import State, World, checked_command, limited
+from mast_swarm.train import memory
 from mast_swarm.train.config import TrainConfig
 
 
@@ -56,7 +57,7 @@ class Teacher:
         found = task.controller(task.experts.get(wanted, wanted))
         if found is None:
             raise unknown("expert", wanted, [*task.experts, *task.controllers])
-        expert = found(dt=world.dt, max_speed=self.limit * world.max_speed)
+        expert = found(dt=world.dt, max_speed=self.limit * world.max_speed, config=world)
         if hasattr(expert, "tell"):
             raise MastError(f"expert '{wanted}' acts on late news, labels are for one instant: give another --expert")
         if self.limit != 1 and isinstance(expert, FunctionController):
@@ -68,6 +69,14 @@ class Teacher:
     def start(self, seeds: Sequence[int]) -> None:
         """Forget what is kept from step to step; one seed per environment."""
         self.expert.start(seeds)
+
+    def kept(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What the expert keeps from step to step; raises `memory.Unkept` where no file can hold it."""
+        return memory.keep(self.expert)
+
+    def restore(self, kept: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take up what `kept()` gave."""
+        memory.give_back(self.expert, kept, tensors)
 
     def asks(self, state: State, observation: Observed | None, given: dict[str, Tensor]) -> dict[str, Tensor]:
         """What the expert reads, by name, each [B, ...]: found on the device, without waiting for it.
@@ -93,7 +102,7 @@ class Teacher:
             takes = "component" in told and "component" in inspect.signature(self.expert.plan).parameters
             plan = self.limit * self.expert.plan(shown, seen, **({"component": told["component"]} if takes else {}))
             return plan if self.explores else plan[..., :2]
-        command = self.limit * self.expert.act(shown, seen)
+        command = self.limit * checked_command(self.expert.act(shown, seen), tuple(state.positions.shape))
         if isinstance(self.expert, FunctionController):  # which knows no limit
             command = limited(command)
         if not self.explores:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -120,8 +120,11 @@ def example(config: TrainConfig) -> tuple[State, Observed, dict[str, Tensor]]:
 class Validator:
     """The same start states after each epoch, driven by the policy alone."""
 
-    def __init__(self, config: TrainConfig, policy: Learned, device: torch.device) -> None:
-        self.config = config
+    def __init__(
+        self, config: TrainConfig, policy: Learned, device: torch.device, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """stop: is asked after every step."""
+        self.config, self.stop = config, stop
         self.team = Team(config, policy, device, config.validation)
         seeds = validation_seeds(config)
         self.starts = self.team.world.reset(seeds)
@@ -129,9 +132,11 @@ class Validator:
         self.team.seeds.copy_(torch.tensor(seeds))
         self._step = captured(self.team.step, device)
 
-    def headline(self) -> float:
-        """Mean of the metric that says how well a policy does, at the end of the rollout."""
+    def headline(self) -> float | None:
+        """Mean of the metric that says how well a policy does, at the end of the rollout; None if it was stopped."""
         self.team.put(self.starts)
         for _ in range(self.config.validation_steps):
             self._step()
+            if self.stop():
+                return None
         return float(self.team.world.metrics(self.team.state)[task_of(self.config.world).metric.name].mean())

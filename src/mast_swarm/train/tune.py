@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -104,11 +105,15 @@ def _storage(url: str) -> RDBStorage:
     optuna = _optuna()
     given: dict[str, Any] = {}
     if url.startswith("postgresql"):
-        retry = optuna.storages.RetryFailedTrialCallback(max_retry=3)
-        given = {"heartbeat_interval": _BEAT, "failed_trial_callback": retry}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is experimental, and says so
+            retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=3)
+        given = {"heartbeat_interval": _BEAT, "heartbeat_stale_trial_callback": retry}
         given["engine_kwargs"] = {"connect_args": {"connect_timeout": 5}, "pool_pre_ping": True}
     try:
-        return optuna.storages.RDBStorage(url, **given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return optuna.storages.RDBStorage(url, **given)
     except ImportError as error:
         raise MastError(f"PostgreSQL needs psycopg: pip install 'mast-swarm[tune]' ({error})") from None
     except Exception as error:  # whatever the database's driver says
@@ -261,8 +266,6 @@ def _plots(study: Study, base: TrainConfig, out: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    import warnings
-
     optuna = _optuna()
     name = tasks.task_of(base.world).metric.words
     with warnings.catch_warnings():

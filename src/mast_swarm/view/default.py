@@ -10,7 +10,7 @@ import numpy as np
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.packing import Ruler, packed
-from mast_swarm.view.scene import Box, TaskView, mark_size
+from mast_swarm.view.scene import Box, TaskView, draw_failed, mark_size
 from mast_swarm.view.style import SCENE
 
 if TYPE_CHECKING:
@@ -54,11 +54,13 @@ class DefaultView(TaskView):
         begin = max(0, index - round(_TRAIL * len(recording.positions)))
         trails = recording.positions[begin : index + 1].swapaxes(0, 1)  # [N, T, 2]
         axes.add_collection(LineCollection(list(trails), colors=SCENE["robot"], alpha=0.3, linewidths=mark * 0.2))
-        heard, hears = np.nonzero(np.triu(linked(recording, index)))
+        alive = recording.alive(index)
+        heard, hears = np.nonzero(np.triu(linked(recording, index) & alive & alive[:, None]))
         lines = np.stack([robots[heard], robots[hears]], axis=1)  # [E, 2, 2]
         axes.add_collection(LineCollection(list(lines), colors=SCENE["link"], linewidths=mark * 0.16, zorder=1))
         x, y = robots.T
         axes.scatter(x, y, s=mark**2, color=SCENE["robot"], edgecolors="white", linewidths=mark * 0.12, zorder=4)
+        draw_failed(axes, recording, index, mark)
         self.title(axes, recording, index)
 
     def legend(self) -> tuple[list[Artist], list[str]]:
@@ -74,7 +76,9 @@ class DefaultView(TaskView):
     def embedded(self, recording: Recording) -> dict[str, Any]:
         robots = recording.positions.shape[1]
         page = self.embedded_team(
-            recording, Ruler(recording.dt, recording.positions), [recording.scenario, f"{robots} robots"]
+            recording,
+            Ruler(recording.dt, recording.positions),
+            [*[recording.scenario] * (self.task.starts is not None), f"{robots} robots"],
         )
         page["arrays"]["links"] = packed(recording.frames["links"], delta=True)
         return page

@@ -84,9 +84,9 @@ class Explanation:
 
         with style():
             figure = Figure(figsize=(12.4, 5.6), layout="constrained")
-            left, right = figure.subfigures(1, 2, width_ratios=(1.0, 1.25))
-            self._map(left.add_subplot())
-            self._table(right)
+            halves: Any = figure.subfigures(1, 2, width_ratios=(1.0, 1.25))
+            self._map(halves[0].add_subplot())
+            self._table(halves[1])
             return save_figure(figure, Path(path))
 
     def _map(self, axes: Axes) -> None:
@@ -105,16 +105,16 @@ class Explanation:
             )
         rest = ~matters & ~self.goals
         if rest.any():
-            axes.scatter(
-                *self.positions[rest].T, s=26, facecolors="none", edgecolors=SOFT, lw=0.9, label="held, unused"
-            )
+            x, y = self.positions[rest].T
+            axes.scatter(x, y, s=26, facecolors="none", edgecolors=SOFT, lw=0.9, label="held, unused")
         for goals, marker, label in ((False, "o", "news that matters"), (True, "s", "goal")):
             chosen = matters & (self.goals == goals)
             chosen[0] = False
             if not chosen.any():
                 continue
+            x, y = self.positions[chosen].T
             dots = axes.scatter(
-                *self.positions[chosen].T, c=self.ages[chosen], s=44, marker=marker, cmap="viridis_r", vmin=0,
+                x, y, c=self.ages[chosen], s=44, marker=marker, cmap="viridis_r", vmin=0,
                 vmax=max(1e-9, self.ages[matters].max()), edgecolors="white", lw=0.7, zorder=3, label=label,
             )  # fmt: skip
             if not goals and self.ages[matters].max() > 0:
@@ -187,18 +187,17 @@ def explain(
     for what the robot held when it last decided, delays and losses included.
     """
     policy = _mast(policy, world)
-    if isinstance(state, Decentral):
-        state = state.run
-    if isinstance(state, State):
+    seen: Any = state.run if isinstance(state, Decentral) else state
+    if isinstance(seen, State):
         if world is None:
             raise MastError("a state does not say what robots sense: give its world too, or world.observe(state)")
-        state = world.observe(state)
-    if isinstance(state, DecentralPolicy):
-        view = _held(state, robot, environment)
-    elif hasattr(state, "features"):
+        seen = world.observe(seen)
+    if isinstance(seen, DecentralPolicy):
+        view = _held(seen, robot, environment)
+    elif hasattr(seen, "features"):
         if world is not None:
-            state = world.shown(state, policy.config.observation_shape)
-        view = _observed(policy, state, robot, environment)
+            seen = world.shown(seen, policy.config.observation_shape)
+        view = _observed(policy, seen, robot, environment)
     else:
         raise MastError(
             f"cannot explain {type(state).__name__}: give an observation or a DecentralPolicy that has acted"

@@ -17,6 +17,7 @@ from mast_swarm.view.choose import view_of
 from mast_swarm.view.style import INK, policy_colour, policy_dash, style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]  # t [T] s; mean, low, high [T]
@@ -111,9 +112,24 @@ def frames(recordings: Recording | Sequence[Recording], path: Path, times: Seque
                 view.draw(axes, recording, index, side * 72 / float((high - low).max()))
                 axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
             axes_row[0].set_ylabel(recording.policy, fontsize=11, fontweight="bold", color=INK, labelpad=6)
+        _scale_bar(grid[-1, 0], float(high[0] - low[0]), float(low[0]))
         handles, labels = view.legend()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3 if columns == 1 else 5, handletextpad=0.4)
+        if any(not recording.alive(i).all() for recording, row in zip(recordings, chosen, strict=True) for i in row):
+            handles, labels = [*handles, scene.failed_key()], [*labels, "failed robot"]
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=3 if columns == 1 else len(labels), handletextpad=0.4
+        )
         return save_figure(figure, path)
+
+
+def _scale_bar(axes: Axes, width: float, left: float) -> None:
+    """A length in metres under a picture of that width, m."""
+    tens = 10 ** np.floor(np.log10(width / 4))
+    length = max(step * tens for step in (1, 2, 5) if step * tens <= width / 4)
+    place = axes.get_xaxis_transform()  # x in metres, y in heights of the picture
+    axes.plot([left, left + length], [-0.035, -0.035], color=INK, linewidth=1.6, transform=place, clip_on=False)
+    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
+    axes.text(left + 1.1 * length, -0.035, text, transform=place, fontsize=8.5, color=INK, va="center")
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

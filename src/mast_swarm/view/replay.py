@@ -21,8 +21,13 @@ from mast_swarm.view.choose import view_of
 from mast_swarm.view.style import DENSITY, SCENE, policy_colour
 
 
-def write_replay(path: Path, recordings: Sequence[Recording], title: str = "MAST replay") -> Path:
+def write_replay(path: Path | str, recordings: Recording | Sequence[Recording], title: str = "MAST replay") -> Path:
     """Write the replay of one or more recordings of one task to `path` (what was there is replaced); the path again."""
+    if not isinstance(path, str | Path):
+        raise MastError(
+            "write_replay takes the file first, then the recordings: write_replay('replay.html', recordings)"
+        )
+    recordings = [recordings] if isinstance(recordings, Recording) else recordings
     if not recordings:
         raise MastError("a replay needs at least one recording, none was given")
     view = view_of(recordings)
@@ -31,7 +36,7 @@ def write_replay(path: Path, recordings: Sequence[Recording], title: str = "MAST
         "recordings": [view.embedded(recording) for recording in recordings],
     }
     text = _page(title, view.script, data)
-    with whole_file(path) as part:
+    with whole_file(Path(path)) as part:
         part.write_text(text, encoding="utf-8")
     return Path(path)
 

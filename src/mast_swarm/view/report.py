@@ -18,7 +18,7 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay
-from mast_swarm.view.scene import TaskView
+from mast_swarm.view.scene import TaskView, channel_words
 
 
 def report(folder: Path) -> dict[str, Path]:
@@ -31,7 +31,7 @@ def report(folder: Path) -> dict[str, Path]:
     title, limits = _title(table), view.metric.limits
     made["curves"] = metric_curves(lines, folder / "curves.png", label=label, limits=limits, title=title)
     if any(folder.glob("recording-*.npz")):
-        recordings = _recordings(folder, 0, ())
+        recordings = load_recordings(folder, 0, ())
         made["frames"] = frames(recordings, folder / "frames.png")
         made["replay"] = replay_folder(folder)
     return made
@@ -44,13 +44,14 @@ def replay_folder(folder: Path, episode: int = 0, policies: Sequence[str] = (), 
     """
     if out is not None and out.exists():
         raise MastError(f"{out} is already there: give another --out")
-    recordings = _recordings(folder, episode, policies)
+    recordings = load_recordings(folder, episode, policies)
     *others, last = (recording.policy for recording in recordings)
     names = f"{', '.join(others)} and {last}" if others else last
     return write_replay(out or folder / "replay.html", recordings, title=f"MAST replay: {names}")
 
 
-def _recordings(folder: Path, episode: int, policies: Sequence[str]) -> list[Recording]:
+def load_recordings(folder: Path, episode: int = 0, policies: Sequence[str] = ()) -> list[Recording]:
+    """The recordings of one episode in a results folder: of all policies, or of those named, in this order."""
     if not folder.is_dir():
         raise MastError(f"{folder} is no folder: give one that `mast evaluate ... --record N` wrote")
     tasks.recall(read_json(folder / "config.json") or {})
@@ -77,10 +78,18 @@ def _line(table: pa.Table, policy: str, view: TaskView) -> Curve:
 
 
 def _title(table: pa.Table) -> str:
-    """What the episodes of a table have in common, in a line."""
+    """What the episodes of a table have in common, in a line, and how robots talk and fail in a second one."""
     first = table.slice(0, 1).to_pylist()[0]
     episodes = len(pc.unique(table["episode"]))
     counted = f"{episodes} start states" if episodes > 1 else "1 start state"
-    facts = [first["scenario"]] if "scenario" in first else []
+    facts = [first["scenario"]] if "scenario" in first and tasks.find(first["task"]).starts is not None else []
     facts += [f"{first['agents']} robots"] if "agents" in first else []
-    return f"{first['task']}: {', '.join([*facts, counted])}"
+    delays, losses, failures = (
+        [value for value in pc.unique(table[name]).to_pylist() if value is not None]
+        if name in table.column_names
+        else []
+        for name in ("delay", "loss", "failure")
+    )
+    how = channel_words(max(delays, default=None), max(losses, default=0.0), max(failures, default=0.0))
+    below = f"\n{', '.join(how)}" if delays or len(how) > 1 else ""
+    return f"{first['task']}: {', '.join([*facts, counted])}{below}"

@@ -13,12 +13,13 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.tasks.base import Metric, Task
 from mast_swarm.view.packing import Ruler, finite, packed
-from mast_swarm.view.style import SOFT
+from mast_swarm.view.style import INK, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+_LETTERS = 38  # that fit above one picture
 _OLDEST = 600.0  # seconds: news that is older is shown as if it were so old
 
 Box = tuple[float, float, float, float]  # m: x, y of the lower left corner, x, y of the upper right one
@@ -70,12 +71,12 @@ class TaskView(ABC):
     def embedded_team(self, recording: Recording, ruler: Ruler, facts: Sequence[str]) -> dict[str, Any]:
         """The part of `embedded` that all tasks share; `facts` are the task's own."""
         frames, robots = recording.positions.shape[:2]
+        how = channel_words(recording.delay, recording.loss, recording.failure)
         processes = _embedded_processes(recording)
-        delay = "no delay" if recording.delay is None else f"delay {recording.delay:g} s per hop"
         return {
             "task": self.task.name,
             "policy": recording.policy,
-            "facts": [self.task.name, *facts, f"seed {recording.seed}", delay],
+            "facts": [self.task.name, *facts, f"seed {recording.seed}", *how],
             "dt": recording.dt,
             "width": recording.width,
             "attention_radius": finite(recording.attention_radius),
@@ -99,13 +100,38 @@ class TaskView(ABC):
 
     def title(self, axes: Axes, recording: Recording, index: int) -> None:
         """Time and metric above one frame, and nothing around it."""
-        axes.set_title(f"t = {index * recording.dt:g} s", loc="left")
+        time = f"t = {index * recording.dt:g} s"
         value = f"{self.metric.words} {recording.metrics[self.metric.name][index]:.{self.metric.digits}f}"
+        below = "\n" * (len(time) + len(value) > _LETTERS)
+        axes.set_title(time + below, loc="left")
         axes.set_title(value, loc="right", fontweight="normal", fontsize=9.5, color=SOFT)
         axes.set_aspect("equal")
         axes.grid(False)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
+
+
+def draw_failed(axes: Axes, recording: Recording, index: int, mark: float) -> None:
+    """Crosses over the robots that have failed by a frame; mark: points across a robot."""
+    x, y = recording.positions[index][~recording.alive(index)].T
+    if len(x):
+        axes.scatter(
+            x, y, s=(1.6 * mark) ** 2, marker="X", color=INK, edgecolors="white", linewidths=0.1 * mark, zorder=5
+        )
+
+
+def failed_key() -> Artist:
+    """What a cross over a robot looks like in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="", marker="X", color=INK, markersize=6)
+
+
+def channel_words(delay: float | None, loss: float, failure: float) -> list[str]:
+    """How messages travel and robots fail, in words."""
+    found = ["no delay" if delay is None else f"delay {delay:g} s per hop"]
+    found += [f"loss {loss:.3g} per link and hop"] * bool(loss)
+    return found + [f"failure {failure:.3g} per robot and step"] * bool(failure)
 
 
 def _embedded_processes(recording: Recording) -> dict[str, Any]:

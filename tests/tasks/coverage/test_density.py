@@ -292,3 +292,51 @@ def test_raster_that_cannot_be_read(tmp_path):
             sample(f"raster:{tmp_path / name}", CONFIG, 0)
     with pytest.raises(MastError, match=r"cannot read a density from .*none\.npy"):
         sample(f"raster:{tmp_path / 'none.npy'}", CONFIG, 0)
+
+
+def test_overpass_files_as_they_come(tmp_path):
+    """Wrapped by a cache, ways with their nodes or outlines, and of all places those with a tag."""
+    places = [offset(*PHILADELPHIA, *p) for p in [*METRES, (-8.0, 8.0), (8.0, 16.0)]]
+    signal = {"highway": "traffic_signals"}
+    nodes = [{"type": "node", "id": n, "lat": p[1], "lon": p[0]} for n, p in enumerate(places)]
+    for node in nodes[:2]:
+        node["tags"] = signal
+    nodes[2]["tags"] = {"highway": "crossing;traffic_signals"}
+    way = {"type": "way", "id": 9, "nodes": [3, 4], "tags": {"building": "yes"}}
+    answer = {"version": 0.6, "elements": [*nodes, way]}
+    path = tmp_path / "city.json"
+    for wrapped in (answer, {"data": answer, "at": 3}, {"cache": {"response": answer, "tags": []}}, [answer]):
+        path.write_text(json.dumps(wrapped))
+        everything = np.array([*METRES, (0.0, 12.0)]) + 64  # two nodes are the way's, which is one place
+        np.testing.assert_allclose(read_points(str(path), 128.0, PHILADELPHIA), everything, atol=1e-5)
+        for tag, expected in (("highway=traffic_signals", 3), ("highway", 3), ("highway=crossing", 1), ("building", 1)):
+            assert len(read_points(str(path), 128.0, PHILADELPHIA, tag)) == expected
+    assert "no places with the tag amenity" in str(
+        raised(lambda: read_points(str(path), 128.0, PHILADELPHIA, "amenity"))
+    )
+    corners = [{"lat": p[1], "lon": p[0]} for p in places[3:]]
+    outline = {"type": "way", "id": 1, "geometry": corners}
+    box = {
+        "type": "relation",
+        "id": 2,
+        "bounds": {
+            f"{end}{axis}": pick(c[axis] for c in corners)
+            for end, pick in (("min", min), ("max", max))
+            for axis in ("lat", "lon")
+        },
+    }
+    for element in (outline, box):
+        path.write_text(json.dumps({"elements": [element]}))
+        np.testing.assert_allclose(read_points(str(path), 128.0, PHILADELPHIA), [[64.0, 76.0]], atol=1e-5)
+    path.write_text(json.dumps({"elements": [{"type": "way", "id": 1, "nodes": [77]}]}))
+    assert "has a way without a place: end the query with `out center;`" in str(
+        raised(lambda: read_points(str(path), 128.0, None))
+    )
+    path.write_text("x,y\n1,1\n")
+    assert "whose points have no tags" in str(raised(lambda: read_points(str(path), 128.0, None, "highway")))
+
+
+def raised(call):
+    with pytest.raises(MastError) as error:
+        call()
+    return error.value

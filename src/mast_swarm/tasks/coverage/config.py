@@ -42,9 +42,12 @@ class CoverageConfig(WorldConfig):
     features: int = 32
     """Number of Gaussian features that add up to the density."""
     density: str = "gaussians"
-    """What is important where: gaussians, points:FILE (CSV, GeoJSON or Overpass JSON) or raster:FILE (PNG or NPY)."""
+    """What is important where: gaussians, points:FILE (CSV, GeoJSON or Overpass JSON) or raster:FILE (PNG or NPY).
+    Metres count from the lower left corner of the square."""
     window: Annotated[tuple[float, float] | None, _PLACE, tyro.conf.arg(help_behavior_hint="")] = None
     """Latitude and longitude of the middle of the world, for points on the globe; unset: the middle of the points."""
+    tag: Annotated[str | None, tyro.conf.DisallowNone, tyro.conf.arg(help_behavior_hint="")] = None
+    """Of the places in an Overpass or GeoJSON file those with this tag, as highway=traffic_signals; unset: all."""
     side: float = 1024.0
     """Side of the square world, m."""
     resolution: float = 1.0
@@ -94,6 +97,8 @@ class CoverageConfig(WorldConfig):
             )
         if self.window is not None and not self.density.startswith("points:"):
             raise MastError(f"window is for points on the globe: leave it out with the density {self.density}")
+        if self.tag is not None and not self.density.startswith("points:"):
+            raise MastError(f"tag is for points of a file: leave it out with the density {self.density}")
         if self.density != "gaussians" and self.features != CoverageConfig.features:
             raise MastError(
                 f"features is {self.features}, but the density {self.density} has features of its own: "

@@ -7,13 +7,13 @@ A density is one function: (seed, config, argument) -> [S, S]. It comes from its
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from tokenize import TokenError
 from typing import BinaryIO
 
 import numpy as np
 
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.files import readable
 from mast_swarm.tasks.base import Starts
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.points import read_points
@@ -52,7 +52,7 @@ def gaussians(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
 @density("points", usage="points:FILE")
 def points(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
     """A Gaussian feature at every point of a file: CSV, GeoJSON or Overpass JSON."""
-    return _features(_chance(seed), read_points(argument, config.side, config.window), config)
+    return _features(_chance(seed), read_points(argument, config.side, config.window, config.tag), config)
 
 
 @density("raster", usage="raster:FILE")
@@ -61,7 +61,7 @@ def raster(seed: int, config: CoverageConfig, argument: str) -> np.ndarray:
 
     Colours count by how bright they are; transparency does not count.
     """
-    path = Path(argument)
+    path = readable(argument)
     return _read_raster(argument, path.stat().st_mtime_ns if path.exists() else 0, config.cells)
 
 

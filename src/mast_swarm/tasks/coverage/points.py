@@ -13,23 +13,25 @@ from typing import Any
 import numpy as np
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import readable
 
 EARTH = 6_371_008.8  # mean radius, m
 # WGS 84 by name, with a version or without: EPSG:4326, urn:ogc:def:crs:EPSG:8.9:4326, urn:ogc:def:crs:OGC:1.3:CRS84
 _GLOBE = re.compile(r"(CRS:?84|WGS ?84|EPSG[:/]([\d.]*[:/])?4326)$", re.IGNORECASE)
+_DEEPEST = 4  # objects that a cache may have put around the answer of a query
 _METRES = {("x", "y")}
 _DEGREES = {("latitude", "longitude"), ("lat", "lon"), ("lat", "lng")}
 
 
-def read_points(path: str, side: float, window: tuple[float, float] | None) -> np.ndarray:
+def read_points(path: str, side: float, window: tuple[float, float] | None, tag: str | None = None) -> np.ndarray:
     """Points [P, 2] in metres inside the square 0..side.
 
     Points on the globe are laid out around the window's middle (latitude, longitude), north up; those beyond the
     window are left out. Without a window the middle of the points is taken, and all of them must fit; points given in
-    metres must all fit too.
+    metres must all fit too. tag: of the places with tags those with this one, as highway=traffic_signals.
     """
-    file = Path(path)
-    given, globe = _read(path, file.stat().st_mtime_ns if file.exists() else 0)
+    file = readable(path)
+    given, globe = _read(path, file.stat().st_mtime_ns if file.exists() else 0, tag)
     if not globe and window is not None:
         raise MastError(f"{path} has x,y in metres: leave out --window, which is for latitude and longitude")
     middle = window or tuple((given.min(axis=0) + given.max(axis=0)) / 2)
@@ -84,7 +86,7 @@ def _to_metres(degrees: np.ndarray, middle: tuple[float, ...]) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, modified: int) -> tuple[np.ndarray, bool]:
+def _read(path: str, modified: int, tag: str | None) -> tuple[np.ndarray, bool]:
     """Points as they stand in the file and whether they are on the globe; read again only when the file changes."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -95,11 +97,14 @@ def _read(path: str, modified: int) -> tuple[np.ndarray, bool]:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise MastError(f"{path} is not valid JSON: {error}") from None
-        points, globe = _from_json(path, content), True
+        points, globe = _from_json(path, content, _Tag(tag)), True
+    elif tag is not None:
+        raise MastError(f"{path} is a CSV file, whose points have no tags: leave out --tag")
     else:
         points, globe = _from_csv(path, text)
     if not len(points):
-        raise MastError(f"{path} has no points: expected at least 1")
+        which = f"no places with the tag {tag}" if tag else "no points"
+        raise MastError(f"{path} has {which}: expected at least 1")
     if not np.isfinite(points).all():
         row = int(np.nonzero(~np.isfinite(points).all(axis=1))[0][0])
         raise MastError(f"{path}: point {row + 1} is {points[row].tolist()}, expected finite numbers")
@@ -146,10 +151,48 @@ def _from_csv(path: str, text: str) -> tuple[np.ndarray, bool]:
     return np.array(points, dtype=np.float64).reshape(-1, 2), pair in _DEGREES
 
 
-def _from_json(path: str, content: Any) -> np.ndarray:
-    """Latitude and longitude [P, 2] of GeoJSON points or of Overpass nodes."""
+class _Tag:
+    """Chooses places by a tag: KEY=VALUE, or KEY for any value; without one all."""
+
+    def __init__(self, given: str | None) -> None:
+        self.key, _, self.value = (given or "").partition("=")
+
+    def on(self, tags: Any) -> bool:
+        if not self.key:
+            return True
+        found = tags.get(self.key) if isinstance(tags, dict) else None
+        return found is not None and (not self.value or self.value in str(found).split(";"))
+
+
+def _unwrapped_json(content: Any) -> Any:
+    """What a cache has wrapped around the answer of an Overpass query or a GeoJSON file: the one object inside it, at
+    any depth, that has elements or features."""
+    for _ in range(_DEEPEST):
+        if not isinstance(content, dict | list) or (isinstance(content, dict) and {"elements", "type"} & {*content}):
+            return content
+        parts = list(content.values()) if isinstance(content, dict) else content
+        inside = [part for part in parts if isinstance(part, dict | list) and _holds(part)]
+        if len(inside) != 1:
+            return content
+        content = inside[0]
+    return content
+
+
+def _holds(content: Any, depth: int = 0) -> bool:
+    """Whether elements or features are somewhere in it."""
+    if depth > _DEEPEST or not isinstance(content, dict | list):
+        return False
+    if isinstance(content, dict) and any(isinstance(content.get(name), list) for name in ("elements", "features")):
+        return True
+    parts = list(content.values()) if isinstance(content, dict) else content[:10]
+    return any(_holds(part, depth + 1) for part in parts)
+
+
+def _from_json(path: str, content: Any, tag: _Tag) -> np.ndarray:
+    """Latitude and longitude [P, 2] of GeoJSON points or of what an Overpass query gave."""
+    content = _unwrapped_json(content)
     if isinstance(content, dict) and isinstance(content.get("elements"), list):
-        return _from_overpass(path, content["elements"])
+        return _from_overpass(path, content["elements"], tag)
     kind = content.get("type") if isinstance(content, dict) else None
     if kind not in ("FeatureCollection", "Feature", "Point", "MultiPoint", "GeometryCollection"):
         raise MastError(
@@ -160,7 +203,7 @@ def _from_json(path: str, content: Any) -> np.ndarray:
     if not _GLOBE.search(name):
         raise MastError(f"{path} is in the coordinate system {name}: convert it to WGS 84 (EPSG:4326) degrees")
     points: list[list[float]] = []
-    _collect(path, content, points)
+    _collect(path, content, points, tag)
     return np.array(points, dtype=np.float64).reshape(-1, 2)
 
 
@@ -172,15 +215,15 @@ def _coordinate_system(content: dict[str, Any]) -> str:
     return "CRS84" if stated is None else str(name or stated)
 
 
-def _collect(path: str, item: Any, points: list[list[float]]) -> None:
+def _collect(path: str, item: Any, points: list[list[float]], tag: _Tag) -> None:
     """Appends latitude, longitude of every point in a GeoJSON object."""
     kind = item.get("type") if isinstance(item, dict) else None
     if kind in ("FeatureCollection", "GeometryCollection"):
         for part in _listed(path, item, "features" if kind == "FeatureCollection" else "geometries"):
-            _collect(path, part, points)
+            _collect(path, part, points, tag)
     elif kind == "Feature":
-        if item.get("geometry") is not None:  # a feature may be nowhere
-            _collect(path, item["geometry"], points)
+        if item.get("geometry") is not None and tag.on(item.get("properties")):  # a feature may be nowhere
+            _collect(path, item["geometry"], points, tag)
     elif kind in ("Point", "MultiPoint"):
         for position in [item.get("coordinates")] if kind == "Point" else _listed(path, item, "coordinates"):
             try:
@@ -202,14 +245,38 @@ def _listed(path: str, item: dict[str, Any], name: str) -> list[Any]:
     return found
 
 
-def _from_overpass(path: str, elements: list[Any]) -> np.ndarray:
-    """Nodes, and the centres of ways and relations where the query asked for them (out center)."""
+def _from_overpass(path: str, elements: list[Any], tag: _Tag) -> np.ndarray:
+    """Each place once: nodes, and ways and relations by their centre, the middle of their outline or of their nodes.
+
+    Nodes that are there only because a way goes through them, without tags of their own, are no places.
+    """
+    nodes = {e.get("id"): e for e in elements if isinstance(e, dict) and e.get("type") == "node" and "lat" in e}
+    through = {ref for e in elements if isinstance(e, dict) for ref in e.get("nodes") or ()}
     points = []
     for element in elements:
-        place = element.get("center", element) if isinstance(element, dict) else {}
+        if not isinstance(element, dict):
+            raise MastError(f"{path} has an element {str(element)[:40]}: expected the JSON of an Overpass query")
+        tags = element.get("tags")
+        if not tag.on(tags) or (element.get("type") == "node" and element.get("id") in through and not tags):
+            continue
         try:
-            points.append([float(place["lat"]), float(place["lon"])])
-        except (KeyError, TypeError, ValueError, OverflowError):
-            kind = element.get("type") if isinstance(element, dict) else element
-            raise MastError(f"{path} has an element of type {kind} without lat and lon: query nodes only") from None
+            points.append(_place(element, nodes))
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+            raise MastError(
+                f"{path} has a {element.get('type')} without a place: end the query with `out center;`, or ask for "
+                "nodes only"
+            ) from None
     return np.array(points, dtype=np.float64).reshape(-1, 2)
+
+
+def _place(element: dict[str, Any], nodes: dict[Any, Any]) -> list[float]:
+    """Latitude and longitude of an element."""
+    place = element.get("center") or element
+    if "lat" not in place and "bounds" in element:
+        box = element["bounds"]
+        return [(float(box["minlat"]) + float(box["maxlat"])) / 2, (float(box["minlon"]) + float(box["maxlon"])) / 2]
+    if "lat" in place:
+        return [float(place["lat"]), float(place["lon"])]
+    corners = element.get("geometry") or [nodes[ref] for ref in element["nodes"]]
+    latitudes, longitudes = ([float(corner[name]) for corner in corners] for name in ("lat", "lon"))
+    return [(min(latitudes) + max(latitudes)) / 2, (min(longitudes) + max(longitudes)) / 2]

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.packing import Ruler, from_one, packed
-from mast_swarm.view.scene import Box, TaskView, check_positive, mark_size
+from mast_swarm.view.scene import Box, TaskView, check_positive, draw_failed, mark_size
 from mast_swarm.view.style import DENSITY, SCENE
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class CoverageView(TaskView):
         axes.add_collection(LineCollection(lines, colors=SCENE["robot"], alpha=0.45, linewidths=0.14 * mark))
         x, y = robots.T
         axes.scatter(x, y, s=mark**2, color=SCENE["robot"], edgecolors="white", linewidths=mark * 0.14, zorder=4)
+        draw_failed(axes, recording, index, mark)
         self.title(axes, recording, index)
 
     def legend(self) -> tuple[list[Artist], list[str]]:
@@ -109,10 +110,11 @@ def ramp(name: str) -> Colormap:
 
 
 def links(recording: Recording, frame: int) -> np.ndarray:
-    """Pairs of robots that hear each other: [E, 2, 2] m."""
+    """Pairs of robots that hear each other, none of which has failed: [E, 2, 2] m."""
     robots = recording.positions[frame]
     nearer = np.nextafter(recording.settings["communication_range"], 0)  # the tree's radius is included, ours is not
-    return robots[cKDTree(robots).query_pairs(nearer, output_type="ndarray")]
+    pairs = cKDTree(robots).query_pairs(nearer, output_type="ndarray")
+    return robots[pairs[recording.alive(frame)[pairs].all(axis=1)]]
 
 
 def cells(robots: np.ndarray, side: float) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ TASK = Task(
     Config=NavigationConfig,
     World=f"{_HERE}.world:Navigation",
     metric=Metric("success_rate", limits=(0.0, 1.0)),
+    others=(Metric("collisions", unit="pairs", lower_is_better=True, limits=(0.0, float("inf")), digits=1),),
     controllers={
         "lsap": f"{_HERE}.controllers:Lsap",
         "dhba-K": f"{_HERE}.controllers:Dhba",

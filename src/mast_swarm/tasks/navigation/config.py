@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from mast_swarm.errors import MastError
@@ -20,7 +21,8 @@ class NavigationConfig(WorldConfig):
     agents: int = 100
     """Number of robots, and of goals."""
     scenario: str = "clusters"
-    """How robots and goals start: a name from `mast list`, or file:PATH."""
+    """How robots and goals start: a name from `mast list`, or file:PATH: a CSV file environment,kind,x,y, kind robot or
+    goal, metres from the middle of the square. Unless told otherwise there are as many agents as in the file."""
     width: float | None = None
     """Side of the square in metres; unset: 1000 m * sqrt(agents / 100), so that density is kept."""
     dt: float = 1.0
@@ -47,6 +49,14 @@ class NavigationConfig(WorldConfig):
         self.check_positive("success_radius", "robot_radius", "length_scale")
         if not (math.isfinite(self.separation) and self.separation >= 0):
             raise MastError(f"separation is {self.separation}: give a number of metres, 0 or more")
+
+    def completed(self, given: Iterable[str]) -> NavigationConfig:
+        """As many robots as a file of start states has."""
+        if not self.scenario.startswith("file:") or "agents" in given:
+            return self
+        from mast_swarm.tasks.navigation.files import robots_in
+
+        return replace(self, agents=robots_in(self.scenario.removeprefix("file:")))
 
     @property
     def side(self) -> float:

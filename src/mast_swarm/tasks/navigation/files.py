@@ -1,15 +1,16 @@
-"""Start states from a CSV file: a header `environment,kind,x,y`, then a row per robot or goal, in metres."""
+"""Start states from a CSV file: a header `environment,kind,x,y`, then a row per robot or goal, in metres from the
+middle of the square, x to the right and y up."""
 
 from __future__ import annotations
 
 import csv
 import math
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import readable
 
 _COLUMNS = ["environment", "kind", "x", "y"]
 _KINDS = ("robot", "goal")
@@ -17,13 +18,23 @@ _KINDS = ("robot", "goal")
 
 def read_starts(path: str, agents: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Robots [N, 2] and goals [M, 2] of environment number `seed` modulo the file's count."""
-    environments = _read(path, Path(path).stat().st_mtime_ns if Path(path).exists() else 0)
+    environments = _environments(path)
     robots, goals = environments[seed % len(environments)]
     if len(robots) != agents:
         raise MastError(
             f"{path} has {len(robots)} robots per environment but {agents} were asked: use --agents {len(robots)}"
         )
     return robots.copy(), goals.copy()
+
+
+def robots_in(path: str) -> int:
+    """How many robots each environment of a file has."""
+    return len(_environments(path)[0][0])
+
+
+def _environments(path: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    file = readable(path)
+    return _read(path, file.stat().st_mtime_ns if file.exists() else 0)
 
 
 @lru_cache(maxsize=8)
@@ -37,10 +48,16 @@ def _read(path: str, modified: int) -> list[tuple[np.ndarray, np.ndarray]]:
     if not rows or [cell.strip() for cell in rows[0]] != _COLUMNS:
         raise MastError(f"{path} line 1: expected the header {','.join(_COLUMNS)}")
     points: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    taken: dict[tuple[str, float, float], int] = {}  # line of the robot on a spot
     for number, row in enumerate(rows[1:], start=2):
         if not row:
             continue
         environment, kind, x, y = _row(path, number, row)
+        if kind == "robot" and taken.setdefault((environment, x, y), number) != number:
+            first_line = taken[environment, x, y]
+            raise MastError(
+                f"{path} line {number}: a robot on the spot of the one in line {first_line}; move one of them"
+            )
         points.setdefault(environment, {k: [] for k in _KINDS})[kind].append((x, y))
     if not points:
         raise MastError(f"{path} has a header but no rows: add a row for each robot and goal")

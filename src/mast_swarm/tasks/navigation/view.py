@@ -11,14 +11,14 @@ from scipy.spatial import cKDTree
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.packing import Ruler, from_one, packed
-from mast_swarm.view.scene import Box, TaskView, check_finite, check_positive, duration, mark_size
+from mast_swarm.view.scene import Box, TaskView, check_finite, check_positive, draw_failed, duration, mark_size
 from mast_swarm.view.style import LINE, SCENE
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-TIMES = (0.0, 50.0, 200.0)  # s: the start, on the way, and the end of a training episode
+TIMES = (0.0, 50.0, 200.0)  # s: the start, on the way, and the end of a training episode; the end comes last
 
 
 class NavigationView(TaskView):
@@ -41,7 +41,8 @@ class NavigationView(TaskView):
         check_positive(recording, {"success_radius": recording.settings["success_radius"]})
 
     def times(self, recording: Recording) -> list[float]:
-        return [t for t in TIMES if t <= duration(recording)]
+        end = duration(recording)
+        return [*(t for t in TIMES if t < end), end]
 
     def box(self, recording: Recording, chosen: Sequence[int]) -> Box:
         """The square about the origin that holds the world, the robots and the goals."""
@@ -60,7 +61,8 @@ class NavigationView(TaskView):
         axes.add_patch(world)
 
         neighbours = recording.frames["neighbours"][index]  # [N, K]
-        at, k = np.nonzero(neighbours >= 0)
+        alive = recording.alive(index)
+        at, k = np.nonzero((neighbours >= 0) & alive[:, None] & alive[neighbours])
         lines = np.stack([robots[at], robots[neighbours[at, k]]], axis=1)  # [E, 2, 2]
         axes.add_collection(LineCollection(list(lines), colors=SCENE["link"], linewidths=mark * 0.16, zorder=1))
 
@@ -74,6 +76,7 @@ class NavigationView(TaskView):
             axes.scatter(x, y, s=size, marker="x", color=colour, linewidths=mark * 0.24, zorder=3)
         x, y = robots.T
         axes.scatter(x, y, s=0.8 * size, color=SCENE["robot"], edgecolors="white", linewidths=width / 3, zorder=4)
+        draw_failed(axes, recording, index, mark)
         self.title(axes, recording, index)
 
     def legend(self) -> tuple[list[Artist], list[str]]:

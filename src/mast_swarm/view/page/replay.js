@@ -213,7 +213,7 @@ class Replay {
   }
 
   key() {
-    $("key").replaceChildren(...painter.key.map(([label, draw]) => {
+    $("key").replaceChildren(...painter.key.filter(([,, present = () => true]) => this.recordings.some(present)).map(([label, draw]) => {
       const canvas = element("canvas");
       const item = element("li", {}, canvas, label);
       requestAnimationFrame(() => { const { context, width } = fitCanvas(canvas); draw(context, this.colours, width); });

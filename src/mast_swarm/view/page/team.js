@@ -19,7 +19,7 @@ const team = {
 
   key: {
     robot: ["Robot", (c, p, s) => { c.fillStyle = p.robot; c.beginPath(); dot(c, s / 2, s / 2, 4.5); c.fill(); }],
-    window: ["Window", (c, p, s) => { c.strokeStyle = p.robot; c.setLineDash([3, 2]); c.beginPath(); dot(c, s / 2, s / 2, 7); c.stroke(); c.setLineDash([]); }],
+    window: ["Window", (c, p, s) => { c.strokeStyle = p.robot; c.setLineDash([3, 2]); c.beginPath(); dot(c, s / 2, s / 2, 7); c.stroke(); c.setLineDash([]); }, (r) => r.attention_radius !== null],
   },
 
   /** Metres for stored integers. */

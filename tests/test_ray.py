@@ -1,0 +1,102 @@
+"""A real Ray cluster of two nodes on this machine, one of which dies in the middle."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import mast_swarm
+from mast_swarm.errors import MastError
+from mast_swarm.evaluate.config import settled
+from mast_swarm.evaluate.run import evaluate
+from mast_swarm.pool import Job, Ray
+from mast_swarm.tasks.registry import find
+from shared import mast, one_line
+
+ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'mast-swarm[cluster]'")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from clustering import slow  # noqa: E402
+
+PATHS = (Path(mast_swarm.__file__).parents[1], Path(__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head with one processor; nodes join and leave in the tests."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_NUM_THREADS", "RAY_health_check_period_ms")}
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, PATHS))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ |= {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "4"}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+    for name, value in before.items():
+        os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+
+
+def begun(folder: Path, node: str) -> set[str]:
+    """The jobs that a node has begun."""
+    return {path.name.split("-")[0] for path in folder.iterdir() if node in path.name}
+
+
+@pytest.mark.slow
+def test_the_work_of_a_dead_node_is_done_again(cluster: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=1)
+    workers = Ray(cluster.address)
+    try:
+        found, killed = {}, False
+        for job, value in workers.run([Job(str(n), slow, (str(tmp_path), n)) for n in range(8)]):
+            found[job.name] = value
+            if not killed and begun(tmp_path, node.node_id) - set(found):  # it is at work
+                cluster.remove_node(node, allow_graceful=False)
+                killed = True
+        assert killed, "the second node was given nothing to do"
+        assert found == {str(n): n * n for n in range(8)}
+        elsewhere = {path.name.split("-")[0] for path in tmp_path.iterdir() if node.node_id not in path.name}
+        assert begun(tmp_path, node.node_id) & elsewhere  # what it had was done again
+    finally:
+        workers.close()
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_the_same_with_and_without_a_cluster(cluster: Any, tmp_path: Path) -> None:
+    node = cluster.add_node(num_cpus=1)
+    given = {"policy": ("dhba-2", "lsap"), "agents": 15, "episodes": 8, "steps": 40, "device": "cpu", "batch": 2}
+    task, back = find("navigation"), []
+
+    def progress(policy: str, done: int, total: int) -> None:
+        back.append(done)
+        if sum(done > 0 for done in back) == 2:  # something has come back, more is on its way
+            cluster.remove_node(node, allow_graceful=False)
+
+    evaluate(task, settled(task, **given, out=tmp_path / "cluster", ray=cluster.address), progress)
+    evaluate(task, settled(task, **given, out=tmp_path / "here"))
+    one, other = (pq.read_table(tmp_path / where / "episodes.parquet") for where in ("cluster", "here"))
+    assert one.equals(other) and one.num_rows == 2 * 8 * 41
+
+
+@pytest.mark.slow
+def test_an_error_on_a_cluster_is_one_line(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workers = Ray(cluster.address)
+    try:
+        with pytest.raises(MastError, match="unknown"):
+            list(workers.run([Job("a", find, ("nothing",))]))
+    finally:
+        workers.close()
+
+
+def test_an_address_where_nobody_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    began = time.monotonic()
+    given = ("--agents", 9, "--episodes", 1, "--steps", 1, "--out", tmp_path / "run", "--ray", "127.0.0.1:9")
+    assert mast("evaluate", "navigation", "--policy", "lsap", *given) == 2
+    assert "127.0.0.1:9" in one_line(capsys) and time.monotonic() - began < 20
+    assert not (tmp_path / "run").exists()
