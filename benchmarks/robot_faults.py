@@ -358,9 +358,10 @@ def _save(file: Path, found: dict[str, Any]) -> None:
     found["rows"].sort(key=lambda row: (row["seed"], list(TROUBLES).index(row["fault"])))
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
+    about = {name: value for name, value in found.items() if name != "rows"}
+    about["faults"] = {name: trouble.words for name, trouble in TROUBLES.items()}
     rows = ",\n".join("  " + json.dumps(row) for row in found["rows"])
-    head = {**found, "faults": {name: trouble.words for name, trouble in TROUBLES.items()}, "rows": []}
-    part.write_text(f"{json.dumps(head, indent=1).removesuffix('[]' + chr(10) + '}')}[\n{rows}\n ]\n}}\n")
+    part.write_text(json.dumps(about, indent=1).removesuffix("\n}") + f',\n "rows": [\n{rows}\n ]\n}}\n')
     part.replace(file)
 
 
