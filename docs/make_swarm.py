@@ -30,6 +30,23 @@ def agreement() -> str:
     return table(head, rows)
 
 
+def coverage() -> str:
+    head = ["start state", "over", "cost, time average", "simulated", "deadlines met", "missed", "load"]
+    found = [row for row in load(FILE)["agreement"] if row["metric"] == "cost_time_average"]
+    rows = [
+        [
+            str(row["episode"]),
+            row["transport"],
+            *(f"{row[name]:.3f}" for name in ("processes", "simulated")),
+            f"{row['met']:,}",
+            str(row["missed"]),
+            _load(row),
+        ]
+        for row in found
+    ]
+    return table(head, rows)
+
+
 def fit() -> str:
     head = ["over", "robots", "deadlines met", "missed", "command after, median", "99 %", "longest", "load"]
     rows = [
@@ -47,4 +64,8 @@ def _load(row: dict[str, Any]) -> str:
     return f"{row['load_before']:.0f} to {row['load_after']:.0f}"
 
 
-NUMBERS: dict[str, Callable[[], str]] = {"swarm-agreement": agreement, "swarm-fit": fit}
+NUMBERS: dict[str, Callable[[], str]] = {
+    "swarm-agreement": agreement,
+    "swarm-coverage": coverage,
+    "swarm-fit": fit,
+}
