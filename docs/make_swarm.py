@@ -13,6 +13,7 @@ FILE = "benchmarks/results/swarm.json"
 def agreement() -> str:
     head = ["start state", "over", "success", "simulated", "success, average", "simulated", "deadlines met", "missed"]
     head += ["command after, median", "99 %", "longest", "bytes per robot and second", "load"]
+    found = [row for row in load(FILE)["agreement"] if row["metric"] == "success_rate"]
     rows = [
         [
             str(row["episode"]),
@@ -24,7 +25,24 @@ def agreement() -> str:
             f"{row['bytes_per_robot_and_second']:,}",
             _load(row),
         ]
-        for row in sorted(load(FILE)["agreement"], key=lambda row: (row["episode"], row["transport"], -row["missed"]))
+        for row in sorted(found, key=lambda row: (row["episode"], row["transport"], -row["missed"]))
+    ]
+    return table(head, rows)
+
+
+def coverage() -> str:
+    head = ["start state", "over", "cost, time average", "simulated", "deadlines met", "missed", "load"]
+    found = [row for row in load(FILE)["agreement"] if row["metric"] == "cost_time_average"]
+    rows = [
+        [
+            str(row["episode"]),
+            row["transport"],
+            *(f"{row[name]:.3f}" for name in ("processes", "simulated")),
+            f"{row['met']:,}",
+            str(row["missed"]),
+            _load(row),
+        ]
+        for row in found
     ]
     return table(head, rows)
 
@@ -46,4 +64,8 @@ def _load(row: dict[str, Any]) -> str:
     return f"{row['load_before']:.0f} to {row['load_after']:.0f}"
 
 
-NUMBERS: dict[str, Callable[[], str]] = {"swarm-agreement": agreement, "swarm-fit": fit}
+NUMBERS: dict[str, Callable[[], str]] = {
+    "swarm-agreement": agreement,
+    "swarm-coverage": coverage,
+    "swarm-fit": fit,
+}

@@ -24,6 +24,9 @@ class Policy:
 
     manifest: dict[str, Any] = {"control": {"max_speed_m_s": 4.0}}  # noqa: RUF012
 
+    def trail(self) -> None:
+        """It remembers no way."""
+
     def command(self, prediction: Any, **rest: Any) -> np.ndarray:
         return np.array([0.5, 0.0])
 
@@ -62,7 +65,7 @@ def make(
     on_step: Any = None,
     say: Any = None,
 ) -> Pilot:
-    ports, pace = ports or free_ports(1), pace or Pace(rate=20.0, hop=0.02, patience=0.3)
+    ports, pace = ports or free_ports(1), pace or Pace(rate=20.0, hop=0.02, patience=1.0)
     addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports)}
     made = teams.node(
         teams.trusts(len(ports))[name],
@@ -150,8 +153,8 @@ def gone(count: int) -> Any:
         (lambda count: Sensed((0.0, 0.0, 0.0), np.ones(4)), r"its body gives a position of shape \[3\]"),
         (lambda count: "here", "its body senses what is no Sensed"),
         (fail, "its body fails in `sense`: OSError: the bus is down"),
-        (hang, "its body has not answered `sense` for 0.3 s"),
-        (gone, r"its body has sensed nothing for 0\.\d s"),
+        (hang, "its body has not answered `sense` for 1 s"),
+        (gone, r"its body has sensed nothing for \d\.\d s"),
     ],
 )
 def test_a_body_that_cannot_be_relied_on_is_told_to_stand_still(sense: Any, why: str) -> None:
@@ -203,7 +206,7 @@ def test_a_policy_that_fails_stops_the_robot(policy: Any, node: dict[str, Any], 
 def test_before_its_first_fix_a_robot_waits() -> None:
     body = Body(lambda count: None)
     pilot = make(body)
-    stopped(pilot, 0.8)
+    stopped(pilot, 1.5)
     assert body.told == [ZERO] and pilot.met == pilot.missed == 0
 
 
