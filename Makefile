@@ -40,7 +40,8 @@ docs: setup
 
 # The page of `mast play`: onnxruntime-web and the page's own code by npm from the lock file, and the exported policies.
 SITE := src/mast_swarm/play/site
-PAGE := $(wildcard web/src/* web/*.json web/build.mjs) $(wildcard src/mast_swarm/interop/*.py) src/mast_swarm/play/policies.py
+PAGE := $(wildcard web/src/* web/*.json web/build.mjs src/mast_swarm/interop/*.py src/mast_swarm/zoo/*/*/*.safetensors) \
+  src/mast_swarm/play/policies.py
 
 web: $(SITE)/.ready
 

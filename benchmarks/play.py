@@ -126,7 +126,7 @@ def main() -> None:
                 start = loop.state
                 plain = in_torch(loop)
                 page = Page(browser, f"{url}#robots=4&policy=dhba")
-                threads = page.run("return Math.min(4, navigator.hardwareConcurrency)")
+                threads = page.run("return mastPlay.threads")
                 found = in_page(page, policy, robots, delay, start)
                 rows.append(
                     {

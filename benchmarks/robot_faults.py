@@ -343,19 +343,25 @@ def main(config: Config) -> None:
     jobs = [(fault, seed) for seed in range(config.seeds) for fault in config.faults if (fault, seed) not in done]
     print(f"{len(done)} runs are there, {len(jobs)} to do", flush=True)
     began = time.monotonic()
-    config.out.parent.mkdir(parents=True, exist_ok=True)
+    _save(config.out, found)
     with multiprocessing.get_context("spawn").Pool(config.workers) as pool:
         for number, row in enumerate(pool.imap_unordered(_named, jobs), 1):
             found["rows"].append(row)
-            found["rows"].sort(key=lambda r: (r["seed"], list(TROUBLES).index(r["fault"])))
-            part = config.out.with_suffix(".part")
-            rows = ",\n".join("  " + json.dumps(row) for row in found["rows"])
-            head = json.dumps({**found, "rows": []}, indent=1).removesuffix("[]\n}")
-            part.write_text(f"{head}[\n{rows}\n ]\n}}\n")
-            part.replace(config.out)
+            _save(config.out, found)
             left = (time.monotonic() - began) / number * (len(jobs) - number)
             at_end = row.get("success", {}).get(str(SECONDS), row["crash"])
             print(f"{number}/{len(jobs)} {row['fault']} {row['seed']}: {at_end}, {left / 60:.0f} min left", flush=True)
+
+
+def _save(file: Path, found: dict[str, Any]) -> None:
+    """Write the file, whole or not at all: a line per run."""
+    found["rows"].sort(key=lambda row: (row["seed"], list(TROUBLES).index(row["fault"])))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    rows = ",\n".join("  " + json.dumps(row) for row in found["rows"])
+    head = {**found, "faults": {name: trouble.words for name, trouble in TROUBLES.items()}, "rows": []}
+    part.write_text(f"{json.dumps(head, indent=1).removesuffix('[]' + chr(10) + '}')}[\n{rows}\n ]\n}}\n")
+    part.replace(file)
 
 
 if __name__ == "__main__":

@@ -102,6 +102,9 @@ def test_summary_rows_against_numpy_and_scipy(finished: tuple[Path, dict[str, An
 
 def test_one_episode_has_no_interval() -> None:
     assert interval(np.array([0.25])) == (0.25, None)
+    few = np.array([0.25, 0.5, 0.75, 1.0])  # and four say little
+    assert interval(few) == (0.625, None)
+    assert interval(np.append(few, 0.5))[1] is not None
 
 
 @pytest.mark.parametrize("delay", [None, 1.5])

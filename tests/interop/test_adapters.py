@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +24,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from pettingzoo.test import parallel_api_test, parallel_seed_test
+from torchrl.collectors import Collector
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration_type
 
@@ -202,6 +205,40 @@ def test_some_environments_begin_again(among: list[bool], steps: int) -> None:
     assert env.state.step.tolist() == [0 if again else steps for again in among]
     assert env.seeds == [7 + sum(among[:n]) if again else n for n, again in enumerate(among)]
     torch.testing.assert_close(env.observation.features, env.world.observe(env.state).features, rtol=0, atol=0)
+
+
+def test_torchrl_resets_some_environments() -> None:
+    env = TeamEnv(strolling(), environments=3, agents=4, steps=9)
+    last = env.rollout(2)["next"][:, -1].clone()
+    before = last["agents", "position"].clone()
+    again = env.reset(last.set("_reset", torch.tensor([[True], [False], [True]])))
+    torch.testing.assert_close(again["agents", "position"][1], before[1], rtol=0, atol=0)
+    assert not torch.equal(again["agents", "position"][0], before[0])
+    assert env.episodes.state.step.tolist() == [0, 2, 0]
+
+
+def test_torchrls_collector_runs_episode_after_episode() -> None:
+    env = TeamEnv(strolling(), environments=2, agents=4, steps=3)
+    actor = make_actor(mast_swarm.Policy(replace(SMALL, observation_dim=4), seed=1))
+    collector = Collector(env, actor, frames_per_batch=16, total_frames=32)
+    batches = [batch.clone() for batch in collector]
+    collector.shutdown()
+    assert len(batches) == 2
+    ends = torch.cat([batch["next", "done"][..., 0] for batch in batches], dim=1)  # [B, 16]
+    assert ends.sum(1).tolist() == [5, 5] and ends[0].nonzero()[:, 0].tolist() == [2, 5, 8, 11, 14]
+    apart = batches[0]["agents", "action"] - batches[0]["agents", "loc"]
+    assert float(apart.std()) > 0.2  # it collects with chance
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [("torchrl", "tensordict", "torchrl"), ("pettingzoo", "pettingzoo", "pettingzoo"), ("gymnasium",) * 3],
+)
+def test_without_the_package(module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"mast_swarm.interop.{module}")
+    with pytest.raises(MastError, match=rf"this needs the package {package}: pip install 'mast-swarm\[{extra}\]'"):
+        importlib.import_module(f"mast_swarm.interop.{module}")
 
 
 def test_seeds_decide_all_starts() -> None:

@@ -245,6 +245,12 @@ def test_the_command_serves_until_it_is_stopped(folder: Path) -> None:
         started.kill()
 
 
+def test_serving_the_built_page_loads_nothing_heavy() -> None:
+    code = "import sys, mast_swarm.play.run\nprint('torch' in sys.modules, 'onnx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"]
+
+
 def test_the_command_line_says_bad_input_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert mast("play", "--no-open", "--port", "-1") == 2
     assert "--port -1" in one_line(capsys)

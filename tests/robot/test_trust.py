@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ import pytest
 import teams
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.robot import Entry, Format, Limits, Node, Stamps, Team, Trust
+from mast_swarm.robot import stamps as stamps_module
 from mast_swarm.robot.trust import add_robots, key_file, new_team, revoke
 from mast_swarm.robot.wire import Header
 from shared import mast, one_line
@@ -256,6 +258,24 @@ def test_stamps_grow_whatever_the_clock_does(tmp_path: Path) -> None:
             Stamps(file)
     with pytest.raises(MastError, match="cannot write"):
         Stamps(tmp_path / "none" / "stamp")
+
+
+def test_a_slow_disk_does_not_hold_a_robot_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = Stamps(tmp_path / "stamp", ahead=1000)
+    assert stamps.next(0) == 0  # nothing is reserved yet: it waits for the disk
+    write = stamps_module.write_whole
+
+    def slow(file: Path, text: str, mode: int) -> None:
+        time.sleep(0.5)
+        write(file, text, mode)
+
+    monkeypatch.setattr(stamps_module, "write_whole", slow)
+    began = time.monotonic()
+    assert [stamps.next(now) for now in (400, 600, 700, 1000)] == [400, 600, 700, 1000]
+    assert time.monotonic() - began < 0.4
+    assert stamps.next(1001) == 1001 and int((tmp_path / "stamp").read_text()) >= 1001  # used up: it waits again
+    stamps.close()
+    assert int((tmp_path / "stamp").read_text()) == 1001
 
 
 def test_stamps_survive_a_kill(tmp_path: Path) -> None:

@@ -96,5 +96,6 @@ def test_the_example(exported: Path) -> None:
     text = EXAMPLE.read_text()
     lines = [line for line in text.split('"""', 2)[2].splitlines() if line.strip()]
     assert len(lines) <= 30 and "mast_swarm.robot" in text and "tasks" not in text
+    assert text.split('"""', 2)[2].strip() in (blocked.ROOT / "docs" / "robots.md").read_text()
     code = f"sys.argv = ['one_robot.py', sys.argv[1]]; exec(open({str(EXAMPLE)!r}).read(), {{'__name__': '__main__'}})"
     assert float(blocked.run(code, exported).split()[0]) < 5

@@ -94,21 +94,25 @@ def test_kills_joins_and_splits(exported_folder: Path, tmp_path: Path) -> None:
 
     def show(log: Any) -> None:
         steps.append((log.time, int(log.arena.hears.sum())))
+        if log.time == 16:
+            os.kill(robots_of(os.getpid())[0], signal.SIGTERM)
 
     chosen = config(
         exported_folder, tmp_path / "out", robots=5, steps=24, kill=("2@4",), join=("1@6",), partition=("10:14",)
     )
     folder, found = swarm(chosen, show=show)
-    assert len(found["robots"]["killed"]) == 2 and found["robots"]["joined"] == 1 and found["robots"]["alive"] == 4
+    assert len(found["robots"]["killed"]) == 2 and found["robots"]["joined"] == 1 and found["robots"]["alive"] == 3
+    ((robot, end),) = found["robots"]["stopped"].items()
+    assert end["why"] == f"robot {robot} stops: SIGTERM" and 16 <= end["t"] < 24
     recording = Recording.load(next(folder.glob("recording-*.npz")))
     status = recording.frames["status"]
-    assert (status[0] == [1, 1, 1, 1, 1, 0]).all() and sorted(status[-1]) == [1, 1, 1, 1, 2, 2]
+    assert (status[0] == [1, 1, 1, 1, 1, 0]).all() and sorted(status[-1]) == [1, 1, 1, 2, 2, 2]
     dead = found["robots"]["killed"]
     assert (recording.positions[5:, dead] == recording.positions[5, dead]).all()  # they stand where they died
     assert not recording.frames["used"][6:, dead].any()  # and hear nothing
     hears = dict(steps)
     assert hears[0.0] > 0 and max(hears[float(t)] for t in range(10, 14)) < hears[0.0]
-    assert swarm.__module__ and not robots_of(os.getpid())
+    assert not robots_of(os.getpid())
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

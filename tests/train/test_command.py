@@ -54,7 +54,7 @@ def test_a_recipe_of_another_task_is_refused(capsys: pytest.CaptureFixture[str])
     assert mast("train", "navigation", "--recipe", "lpac-k3") == 2
     assert "unknown recipe 'lpac-k3'" in capsys.readouterr().err
     assert mast("bench", "train", "--task", "coverage", "--recipe", "papr") == 2
-    assert "unknown recipe 'papr': did you mean paper" in capsys.readouterr().err
+    assert "unknown recipe 'papr': task coverage has paper, best" in capsys.readouterr().err
     assert mast("bench", "train", "--task", "coverge") == 2
     assert "unknown task 'coverge': did you mean coverage" in capsys.readouterr().err
 

@@ -39,8 +39,8 @@ def test_the_paper_recipe_is_the_papers() -> None:
     assert paper.policy.exploration_time is None
 
 
-def test_an_unknown_recipe_names_the_nearest() -> None:
-    with pytest.raises(MastError, match="unknown recipe 'papper': did you mean paper"):
+def test_an_unknown_recipe_names_all() -> None:
+    with pytest.raises(MastError, match="unknown recipe 'papper': task navigation has paper, best, tiny"):
         recipe("papper")
 
 

@@ -29,6 +29,7 @@ from mast_swarm.train.replay import Replay
 from mast_swarm.train.run import train
 from mast_swarm.train.team import start_seeds
 from mast_swarm.train.trainer import Trainer
+from mast_swarm.view.terminal import train_table
 from shared import Stopped, options, recipe, stop_after
 
 CPU = torch.device("cpu")
@@ -334,6 +335,8 @@ def test_a_policy_that_sees_goals_needs_some(small_coverage: TrainConfig) -> Non
 @pytest.mark.parametrize("change", [{}, {"collect": 2, "expert_share": 1.0}], ids=str)
 def test_the_parts_of_a_step_are_measured(small_coverage: TrainConfig, change: dict[str, Any]) -> None:
     found = bench_train(replace(small_coverage, carry=0.0, epochs=5, **change), CPU, repeats=2)
+    table = train_table(found)
+    assert table.row_count == len(found["parts_ms"]) + len(found["update_kernels_us"]) + 4
     assert set(found["parts_ms"]) == {"update", "sense_and_decide", "expert", "push_and_move"}
     assert all(value > 0 for value in found["parts_ms"].values()) and found["all_epochs_s"] > 0
 

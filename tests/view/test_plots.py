@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
+import mast_swarm
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.view.choose import view_of
 from mast_swarm.view.plots import frame, frames, metric_curves
+from mast_swarm.view.scene import channel_words
 from mast_swarm.view.style import SCENE, policy_colour, policy_dash, style
 
 MakeRecording = Callable[..., Recording]
@@ -118,3 +122,28 @@ def test_style_leaves_matplotlib_as_it_was() -> None:
     with style():
         assert mpl.rcParams["axes.grid"] != before[0]
     assert (mpl.rcParams["axes.grid"], mpl.rcParams["legend.frameon"]) == before
+
+
+def test_failed_robots_are_crossed_and_their_links_gone(tmp_path: Path) -> None:
+    world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=12, scenario="circle"))
+    channel = mast_swarm.Channel(delay=1.0, loss=0.25, failure=0.1)
+    ran = mast_swarm.rollout(world, "dhba-1", [3], 12, channel=channel, record=1)
+    recording = ran.recordings[0]
+    assert (recording.loss, recording.failure) == (0.0, 0.1)  # a controller sends nothing that could be lost
+    assert recording.alive(0).all() and 0 < recording.alive(12).sum() < 12
+    recording.save(tmp_path / "r.npz")
+    assert np.array_equal(Recording.load(tmp_path / "r.npz").alive(12), recording.alive(12))
+    view = view_of([recording])
+    assert view.times(recording) == [0.0, 12.0]  # it ends at the end
+    figure = Figure()
+    axes = figure.subplots()
+    view.draw(axes, recording, 12, 0.3)
+    crosses = axes.collections[-1].get_offsets()
+    assert np.allclose(crosses, recording.positions[12][~recording.alive(12)])
+    ends = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
+    dead = {tuple(place) for place in recording.positions[12][~recording.alive(12)]}
+    assert len(ends) and not any(tuple(place) in dead for place in ends.astype(np.float32))
+    facts = view.embedded(recording)["facts"]
+    assert "failure 0.1 per robot and step" in facts and "no delay" in facts
+    assert channel_words(2.0, 0.25, 0.0) == ["delay 2 s per hop", "loss 0.25 per link and hop"]
+    assert frames(recording, tmp_path / "f.png").stat().st_size > 1000

@@ -67,8 +67,9 @@ class Play {
   get driver() { return this.drivers.find((one) => one.key === this.own.drives); }
 
   async start() {
-    const threads = self.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency || 1) : 1;
-    await this.simulation.ask("init", { address: location.href.replace(/[?#].*$/, ""), threads, policies: this.policies });
+    // One core is left for drawing.
+    this.threads = self.crossOriginIsolated ? Math.max(1, Math.min(4, (navigator.hardwareConcurrency || 1) - 1)) : 1;
+    await this.simulation.ask("init", { address: location.href.replace(/[?#].*$/, ""), threads: this.threads, policies: this.policies });
     this.readAddress();
     this.wire();
     await this.chooseTask(this.settings.task);

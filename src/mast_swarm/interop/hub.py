@@ -19,6 +19,7 @@ from mast_swarm.evaluate.cards import CARD_FILE, read_card, read_claims
 from mast_swarm.files import whole_file
 from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE, Learned
 from mast_swarm.model.policy import load_learned
+from mast_swarm.robot.extras import needed
 from mast_swarm.tasks import registry
 
 README = "README.md"
@@ -105,12 +106,9 @@ def push_to_hub(
 
 
 def _hub() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.errors
-    except ImportError:
-        raise MastError("the Hub needs the package huggingface_hub: pip install 'mast-swarm[hub]'") from None
-    return huggingface_hub
+    hub = needed("huggingface_hub", "huggingface_hub", "the Hub needs", "hub")
+    needed("huggingface_hub.errors", "huggingface_hub", "the Hub needs", "hub")
+    return hub
 
 
 def _first_line(error: Exception) -> str:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from mast_swarm import __version__
-from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.files import plain
 from mast_swarm.interop.recordings import links, points
+from mast_swarm.robot.extras import needed
 
 _NUMBER, _PAIR = {"type": "number"}, {"type": "array", "items": {"type": "number"}}
 _COLOURS = {"robots": (0.12, 0.47, 0.71), "links": (0.66, 0.71, 0.76), "places": (0.0, 0.62, 0.45)}
@@ -61,12 +61,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 def write(recordings: Mapping[str, Recording], path: Path) -> None:
     """Write recordings, by the name under which their topics lie, to one file."""
-    try:
-        from mcap.writer import Writer
-    except ImportError:
-        raise MastError("MCAP needs the package mcap: pip install 'mast-swarm[mcap]'") from None
+    mcap = needed("mcap.writer", "mcap", "MCAP needs", "mcap")
     with path.open("wb") as file:
-        writer = Writer(file)
+        writer = mcap.Writer(file)
         writer.start(profile="", library=f"mast-swarm {__version__}")
         schemas = {
             name: writer.register_schema(name, "jsonschema", json.dumps(schema).encode())

@@ -15,20 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.files import plain
 from mast_swarm.interop.recordings import links, points
+from mast_swarm.robot.extras import needed
 
 _ROBOT, _LINK, _PLACE = (31, 119, 180), (169, 180, 194), (0, 158, 115)
 
 
 def write(recordings: Mapping[str, Recording], path: Path) -> None:
     """Write recordings, by the name under which their entities lie, to one file."""
-    try:
-        import rerun as rr
-    except ImportError:
-        raise MastError("Rerun needs the package rerun-sdk: pip install 'mast-swarm[rerun]'") from None
+    rr = needed("rerun", "rerun-sdk", "Rerun needs", "rerun")
     stream = rr.RecordingStream("mast-swarm")
     stream.save(path)
     for name, recording in recordings.items():

@@ -187,7 +187,7 @@ def _side_draw(found: Found, figure: Figure) -> None:
                     left.plot(x, values, ".", markersize=2, color=policy_colour(number), label=label)
     left.set_xticks(range(len(sides)), [str(s) for s in sides])
     left.set(xlabel="side (m)", ylabel="time average of the cost")
-    left.legend(fontsize=7, markerscale=4)
+    left.legend(fontsize=7, markerscale=4, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     ratios = np.full((len(policies), len(sides)), np.nan)
     for i, policy in enumerate(policies):
         for j, side in enumerate(sides):

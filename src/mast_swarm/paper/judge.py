@@ -87,7 +87,7 @@ def heat(axes: Any, values: np.ndarray, rows: list[Any], columns: list[Any], tit
     axes.set_xticks(range(len(columns)), [str(c) for c in columns])
     axes.set_yticks(range(len(rows)), [str(r) for r in rows])
     axes.grid(False)
-    middle = float(np.nanmedian(values)) if np.isfinite(values).any() else 0.0
+    middle = float(np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
     for i in range(len(rows)):
         for j in range(len(columns)):
             if np.isfinite(values[i, j]):

@@ -284,7 +284,7 @@ def _delay_draw(found: Found, figure: Figure) -> None:
                 marker="o", capsize=2, color=policy_colour(number), label=label,
             )  # fmt: skip
     axes.set(xlabel="delay per hop, in control periods (0: centralised)", ylabel="success rate at the end")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 declare(

@@ -142,12 +142,17 @@ def main(handle: int) -> None:
             body,
             on_step=lambda step: world.send({"step": told(step)}),
             through=lambda network: Air(network, body, loss, f"{settings.pace.seed} {settings.robot}"),
-            say=lambda line: world.send({"says": line}),
+            say=lambda line: _say(world, line),
         )
         world.send({"ready": 1})
         begins, _ = world.receive()
         pilot.begins(begins["start"])
         pilot.run()
+
+
+def _say(world: WorldSocket, line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+    world.send({"says": line})
 
 
 def program(handle: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Stamps:
     _last: int = field(default=-1, init=False)
     _reserved: int = field(default=-1, init=False)
     _lock: int | None = field(default=None, init=False)
+    _writing: threading.Lock = field(default_factory=threading.Lock, init=False)  # whoever writes the file
 
     def __post_init__(self) -> None:
         if self.file is None:
@@ -50,23 +52,40 @@ class Stamps:
     def next(self, now: int) -> int:
         """The stamp of news that is made now: the clock's, unless a later one was used already."""
         stamp = max(now, self._last + 1)
-        if self.file is not None and stamp > self._reserved:
-            try:
-                write_whole(self.file, f"{stamp + self.ahead}\n", 0o600)
-                self._reserved, self.failed = stamp + self.ahead, None
-            except MastError as error:  # the clock still goes on, and a robot on its way must not stop
-                self.failed = str(error)
+        if self.file is not None:
+            if stamp > self._reserved:
+                with self._writing:
+                    if stamp > self._reserved:
+                        self._reserve(stamp)
+            elif self._reserved - stamp < self.ahead // 2 and self._writing.acquire(blocking=False):
+                # In good time and aside: a disk may take a second, which a robot on its way does not have.
+                threading.Thread(target=self._renew, args=(stamp,), name="stamps", daemon=True).start()
         self._last = stamp
         return stamp
 
+    def _renew(self, stamp: int) -> None:
+        try:
+            self._reserve(stamp)
+        finally:
+            self._writing.release()
+
+    def _reserve(self, stamp: int) -> None:
+        assert self.file is not None
+        try:
+            write_whole(self.file, f"{stamp + self.ahead}\n", 0o600)
+            self._reserved, self.failed = stamp + self.ahead, None
+        except MastError as error:  # the clock still goes on, and a robot on its way must not stop
+            self.failed = str(error)
+
     def close(self) -> None:
         """Give back what was reserved and not used; another process may then be this robot."""
-        if self._lock is None:
-            return
-        if self.file is not None and self._reserved > self._last >= 0:
-            write_whole(self.file, f"{self._last}\n", 0o600)
-        os.close(self._lock)
-        self._lock = None
+        with self._writing:
+            if self._lock is None:
+                return
+            if self.file is not None and self._reserved > self._last >= 0:
+                write_whole(self.file, f"{self._last}\n", 0o600)
+            os.close(self._lock)
+            self._lock = None
 
 
 def _locked(file: Path) -> int:

@@ -20,6 +20,8 @@ from mast_swarm.robot.simulated import Frames, frame
 _GRACE = 3.0  # seconds that a process has to end by itself
 _REPLY = 1.0  # seconds that a process has to take what it asked for
 
+_LOOK = 0.05  # seconds between two looks whether one that is leaving has ended
+
 Heard = Callable[[int, dict[str, Any]], None]
 
 
@@ -47,6 +49,9 @@ class Fleet:
         self.members: dict[int, Member] = {}
         self._logs, self._heard = logs, heard
         self._selector = selectors.DefaultSelector()
+        self._leaving: dict[
+            int, tuple[Member, float]
+        ] = {}  # whose socket has closed -> and how long it may take to end
 
     def start(self, robot: int, settings: dict[str, Any]) -> None:
         """Start a robot's process and tell it who it is."""
@@ -78,9 +83,12 @@ class Fleet:
 
     def listen(self, until: float) -> None:
         """Hear what robots say until a moment of the monotonic clock; each time that something came it returns."""
+        self._reap()
         wait = until - time.monotonic()
         if wait <= 0:
             return
+        if self._leaving:
+            wait = min(wait, _LOOK)
         if not self.members:
             time.sleep(wait)
             return
@@ -95,7 +103,8 @@ class Fleet:
 
     def end(self) -> None:
         """End all processes that are left: politely, and after a while not."""
-        processes = [member.process for member in self.members.values()]
+        leaving = [member for member, _ in self._leaving.values()]
+        processes = [member.process for member in [*self.members.values(), *leaving]]
         for process in processes:
             with contextlib.suppress(OSError):
                 process.terminate()
@@ -109,6 +118,7 @@ class Fleet:
         for member in self.members.values():
             member.connection.close()
         self.members.clear()
+        self._leaving.clear()
         self._selector.close()
 
     def _read(self, robot: int) -> None:
@@ -131,12 +141,20 @@ class Fleet:
             return
         self._selector.unregister(member.connection)
         member.connection.close()
-        try:
-            member.process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            member.process.kill()
+        if why is not None:
+            self._heard(robot, {"gone": why})
+        else:
+            self._leaving[robot] = (member, time.monotonic() + _GRACE)
+
+    def _reap(self) -> None:
+        """Tell of processes that have ended since their sockets closed; nobody waits for them meanwhile."""
+        for robot, (member, ends) in list(self._leaving.items()):
+            if member.process.poll() is None and time.monotonic() < ends:
+                continue
+            del self._leaving[robot]
+            member.process.kill()  # does nothing to one that has ended
             member.process.wait()
-        self._heard(robot, {"gone": why or member.last_words()})
+            self._heard(robot, {"gone": member.last_words()})
 
 
 def free_ports(count: int) -> list[int]:

@@ -54,6 +54,7 @@ class Log:
         self.rows: list[dict[str, Any]] = []
         self.robot_rows: list[dict[str, Any]] = []
         self.late = 0  # commands of living robots that had not come when the world moved
+        self.took: list[float] = []  # seconds until the body had the command, of every step
         self.busy: list[float] = []  # seconds that the world took for an instant
         self.load = [os.getloadavg()[0]] if hasattr(os, "getloadavg") else []
         self._fresh: set[int] = set()  # robots whose command of this control period has come
@@ -76,6 +77,7 @@ class Log:
     def step(self, robot: int, step: dict[str, Any]) -> None:
         """A robot's record of one of its steps."""
         self.last[robot] = step
+        self.took.append(step["took"])
         self._stepped.add(robot)
 
     def says(self, robot: int, line: str) -> None:
@@ -172,7 +174,7 @@ class Log:
     def summary(self) -> dict[str, Any]:
         """The whole run in numbers."""
         config = self.config
-        took = np.array([row["took"] for row in self.robot_rows if row["took"] is not None]) * 1e3
+        took = np.array(self.took) * 1e3
         ages = [row["age_mean"] for row in self.rows if row["age_mean"] is not None]
         oldest = [row["age_max"] for row in self.rows if row["age_max"] is not None]
         reasons: Counter[str] = Counter()
