@@ -25,7 +25,7 @@ class Policy:
     manifest: dict[str, Any] = {"control": {"max_speed_m_s": 4.0}}  # noqa: RUF012
 
     def trail(self) -> None:
-        """It remembers no way."""
+        """It does not remember where it was."""
 
     def command(self, prediction: Any, **rest: Any) -> np.ndarray:
         return np.array([0.5, 0.0])

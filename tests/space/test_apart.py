@@ -50,7 +50,7 @@ def wishes(kind: str, positions: Tensor, generator: torch.Generator) -> Tensor:
     return wanted[kind] * (LONGEST / length.clamp_min(LONGEST))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     robots=st.integers(2, 60),
     spacing=st.floats(5.0005, 12.0),

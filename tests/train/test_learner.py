@@ -75,8 +75,8 @@ def test_the_norm_finds_the_choice_of_most_and_the_square_the_mean() -> None:
     found = {}
     for norm in (False, True):
         choice = torch.zeros(2, requires_grad=True)
-        optimiser = torch.optim.Adam([choice], lr=0.02)
-        for _ in range(600):
+        optimiser = torch.optim.Adam([choice], lr=0.05)
+        for _ in range(150):
             optimiser.zero_grad()
             imitation_loss(choice.expand_as(target), target, norm=norm).backward()
             optimiser.step()
