@@ -20,8 +20,8 @@ ENDINGS = (".gif", ".mp4", ".png")
 _MOST = 120  # pictures of a film: longer episodes are shown in larger steps
 _RATE = 12  # pictures per second
 _SIDE = 3.2  # inches of one recording
-_DOTS = 110  # per inch
-_COLOURS = 48  # of a GIF
+_DOTS = 100  # per inch
+_COLOURS = 32  # of a GIF
 
 
 def film(recordings: Sequence[Recording], path: str | Path) -> Path:
@@ -72,10 +72,10 @@ def _pictures(recordings: Sequence[Recording]) -> Iterator[np.ndarray]:
 def _gif(pictures: Iterator[np.ndarray], path: Path) -> None:
     from PIL import Image
 
-    first, *others = (Image.fromarray(picture) for picture in pictures)
-    middle = others[len(others) // 2] if others else first
-    palette = middle.quantize(_COLOURS)  # one for all, so that what does not move does not flicker
-    made = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in (first, *others)]
+    shown = list(pictures)
+    some = np.concatenate([shown[place] for place in (0, len(shown) // 2, -1)])
+    palette = Image.fromarray(some).quantize(_COLOURS)  # one for all, so that what does not move does not flicker
+    made = [Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE) for picture in shown]
     made += [made[-1]] * _RATE  # the end stays for a second
     made[0].save(path, "GIF", save_all=True, append_images=made[1:], duration=1000 // _RATE, loop=0, optimize=True)
 
