@@ -122,7 +122,7 @@ def test_train_is_a_package_and_a_function(tmp_path: Path) -> None:
 def test_train_names_settings_that_it_does_not_know(tmp_path: Path) -> None:
     for given, message in (
         ({"epoch": 3}, "unknown setting 'epoch': did you mean epochs"),
-        ({"agents": 3}, r"unknown setting 'agents': did you mean world\.agents"),
+        ({"agnts": 3}, r"unknown setting 'agnts': did you mean world\.agents"),
         ({"world": {"agnts": 3}}, r"unknown setting 'world\.agnts': did you mean world\.agents"),
         ({"epochs": "many"}, "epochs is 'many': expected a whole number"),
         ({"recipe": "tny"}, "unknown recipe 'tny': did you mean tiny"),

@@ -26,6 +26,8 @@ from strolling import own_tasks
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
 
+RECIPES = "task navigation has paper, search, best, wide, tiny"
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, policy_folder: Path) -> Path:
@@ -229,8 +231,14 @@ def test_unknown_words_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
         (["evalute"], "unknown command 'evalute': did you mean evaluate"),
         (["evaluate", "navigaton"], "unknown task 'navigaton': did you mean navigation"),
         (["evaluate"], "needs a task: mast evaluate navigation"),
-        (["train", "navigation", "--recipe", "bset"], "unknown recipe 'bset': task navigation has paper, best, tiny"),
-        (["train", "navigation", "--recipe=bset"], "unknown recipe 'bset': task navigation has paper, best, tiny"),
+        (
+            ["train", "navigation", "--recipe", "bset"],
+            f"unknown recipe 'bset': {RECIPES}",
+        ),
+        (
+            ["train", "navigation", "--recipe=bset"],
+            f"unknown recipe 'bset': {RECIPES}",
+        ),
         (["train", "--resume", "runs/x", "--lr", "1"], "no run in runs/x: nothing to resume"),
         (["train", "navigation", "--config", "runs/x.toml"], "cannot read runs/x.toml"),
     ):
@@ -432,7 +440,10 @@ def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFi
         (("evaluate", "navigation", "--scenario", "file:/dev/zero"), "/dev/zero is no plain file: give one"),
         (("evaluate", "coverage", "--density", "points:/dev/zero"), "/dev/zero is no plain file: give one"),
         (("evaluate", "coverage", "--density", "raster:/dev/zero"), "/dev/zero is no plain file: give one"),
-        (("train", "navigation", "--recipe", "nope"), "unknown recipe 'nope': task navigation has paper, best, tiny"),
+        (
+            ("train", "navigation", "--recipe", "nope"),
+            f"unknown recipe 'nope': {RECIPES}",
+        ),
     ],
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )

@@ -99,7 +99,13 @@ FILES: list[tuple[str, str, Callable[[Path], None], list[str], str]] = [
     ("points", "count.geojson", text('{"type": "FeatureCollection", "features": 5}'), [], "are 5, expected a list"),
     ("points", "broken.geojson", text('{"type": '), [], "is not valid JSON"),
     ("points", "other.json", text('{"type": "Topology"}'), [], "found type 'Topology', expected GeoJSON points"),
-    ("points", "way.json", text('{"elements": [{"type": "way"}]}'), [], "an element of type way without lat and lon"),
+    (
+        "points",
+        "way.json",
+        text('{"elements": [{"type": "way"}]}'),
+        [],
+        "has a way without a place: end the query with `out center;`",
+    ),
     (
         "points",
         "far.geojson",

@@ -572,11 +572,12 @@ def test_whatever_a_world_raises_is_told_and_the_rest_is_still_checked() -> None
         def metrics(self, state: State) -> Any:
             raise KeyError("speed")
 
+    line = Raising.metrics.__code__.co_firstlineno + 1
     wrong = mending(Raising(Config()), strolling())
     assert wrong == [
         "environments do not depend on their batch: state.positions of an environment depends on the others in its "
         "batch (step 1)",
-        "metrics are finite numbers: KeyError: 'speed'",
+        f"metrics are finite numbers: {__file__} line {line}: KeyError: 'speed'",
     ]
 
 

@@ -11,6 +11,7 @@ behind turns back to the nearest of it. A robot that remembers where it has been
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -38,13 +39,21 @@ EVERY = 10.0  # seconds between two places that a robot remembers
 PUSH = 2.0  # of all remembered places at most, against a heading of length 1
 
 
+@dataclass(eq=False)
 class Trail:
-    """Where each robot has been: its last `places` places, one every `EVERY` seconds."""
+    """Where each robot has been: its last `places` places, one every `EVERY` seconds. A record, so that a checkpoint of
+    a training can hold it."""
 
-    def __init__(self, places: int, spread: float, dt: float) -> None:
-        """spread: metres over which a place loses its effect; dt: seconds of a control period."""
-        self.places, self.spread, self.every = places, spread, max(1, round(EVERY / dt))
-        self.start()
+    places: int
+    spread: float  # metres over which a place loses its effect
+    dt: float  # seconds of a control period
+    instant: int = 0
+    past: Tensor = field(default_factory=lambda: torch.zeros(0))  # [B, N, P, 2] metres
+
+    @property
+    def every(self) -> int:
+        """Control periods between two places."""
+        return max(1, round(EVERY / self.dt))
 
     def start(self) -> None:
         """Forget everything."""
@@ -56,7 +65,7 @@ class Trail:
         if self.instant % self.every == 0:
             place = positions[:, :, None]
             kept = self.past[:, :, 1 - self.places :] if self.instant and self.places > 1 else place[:, :, :0]
-            self.past = torch.cat((kept, place), dim=2)  # [B, N, P, 2]
+            self.past = torch.cat((kept, place), dim=2)
         self.instant += 1
         way = positions[:, :, None] - self.past
         distance = torch.linalg.vector_norm(way, dim=-1, keepdim=True)

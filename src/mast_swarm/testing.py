@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
 from mast_swarm.tasks.base import Controller, FunctionController, Task, numbered
@@ -324,8 +325,13 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
         found = task.controller(numbered(name))
         assert found is not None  # its name comes from the task
         controller, kept = _made(found, world), _copy(state)
-        controller.start(SEEDS)
-        command = controller.act(state, observation)
+        if hasattr(controller, "tell"):  # it acts on what it has heard
+            talking = make_actor(controller, world)
+            talking.start(SEEDS)
+            command = talking.act(state, observation)
+        else:
+            controller.start(SEEDS)
+            command = controller.act(state, observation)
         if isinstance(command, np.ndarray):
             yield f"controller {name} gives a numpy array: give a torch tensor; torch.from_numpy makes one of it"
             continue

@@ -50,7 +50,7 @@ def test_the_tiny_recipe_learns_to_cover_on_a_cpu(tmp_path: Path, mast: list[str
     done = subprocess.run(command, env=alone, capture_output=True, timeout=400)
     assert done.returncode == 0, done.stderr.decode()
     told = done.stdout.decode()
-    assert "epoch 8/8" in told and "cost 0." in told and str(out / "best") in told
+    assert "epoch 8/8" in told and "cost_time_average 0." in told and str(out / "best") in told
 
     world = Coverage(tiny.world)
     policies = {"untrained": make(tiny.policy), "best": str(out / "best"), "d-cvt": "d-cvt"}

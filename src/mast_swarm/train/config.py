@@ -162,10 +162,20 @@ class TrainConfig:
 
 
 TOPICS = {  # how people find the settings
-    "rollouts": ("environments", "steps", "collect", "keep_every", "carry", "expert", "expert_share", "target_limit"),
+    "rollouts": (
+        "environments",
+        "steps",
+        "collect",
+        "keep_every",
+        "carry",
+        "expert",
+        "expert_share",
+        "target_limit",
+        "scenarios",
+    ),
     "learning": (
         *("epochs", "from", "replay", "batch", "updates", "lr", "schedule", "weight_decay", "clip", "ema"),
-        *("weighted", "mirrored", "precision", "seed"),
+        *("loss", "weighted", "mirrored", "precision", "seed"),
     ),
     "validation": ("validation", "validation_steps", "validate_every"),
 }

@@ -157,7 +157,9 @@ def test_bad_points(tmp_path):
     nowhere = {"type": "Feature", "geometry": None, "properties": {}}
     assert "no points" in bad_points(tmp_path, {"type": "FeatureCollection", "features": [nowhere]})
     assert "no points" in bad_points(tmp_path, {"elements": []})
-    assert "without lat and lon" in bad_points(tmp_path, {"elements": [{"type": "way", "nodes": [1, 2]}]})
+    assert "a way without a place: end the query with" in bad_points(
+        tmp_path, {"elements": [{"type": "way", "nodes": [1, 2]}]}
+    )
     for name in ("urn:ogc:def:crs:EPSG::32618", "urn:ogc:def:crs:EPSG:8.9:32618", "EPSG:14326", "OGC:CRS83"):
         crs = {"type": "name", "properties": {"name": name}}
         assert f"coordinate system {name}: convert" in bad_points(tmp_path, geojson([(1.0, 2.0)], crs=crs))

@@ -4,6 +4,7 @@ it, and their rivals of a learned policy: robots that explore, and robots whose 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -49,26 +50,29 @@ class _ToGoal:
         return torch.cat((command, speed[..., None]), dim=-1)
 
 
+@dataclass(eq=False)
 class _Exploration:
-    """What robots without a goal do: a heading of their own that turns slowly, on a leash (as learned policies)."""
+    """What robots without a goal do: a heading of their own that turns slowly, on a leash (as learned policies).
 
-    def __init__(self, dt: float, time: float, reach: float, memory: int = 0) -> None:
-        """memory: places that robots remember and turn away from."""
-        self.dt, self.time, self.reach = dt, time, reach
-        self._seeds = torch.zeros(0, dtype=torch.int64)
-        self._trail = Trail(memory, 150.0, dt) if memory else None
+    A record, so that a checkpoint of a training can hold what an expert has in mind."""
+
+    dt: float
+    time: float
+    reach: float
+    memory: int = 0  # places that robots remember and turn away from
+    seeds: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    trail: Trail | None = None
 
     def start(self, seeds: Sequence[int]) -> None:
-        self._seeds = as_tensor(seeds)
-        if self._trail is not None:
-            self._trail.start()
+        self.seeds = as_tensor(seeds)
+        self.trail = Trail(self.memory, 150.0, self.dt) if self.memory else None
 
     def command(self, plan: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
         """Commands [B, N, 2] of a plan [B, N, 3]."""
-        seeds, robots = self._seeds.to(state.positions.device), state.positions.shape[1]
+        seeds, robots = self.seeds.to(state.positions.device), state.positions.shape[1]
         headings = heading(seeds, state.step * (self.dt / self.time), robots)
-        if self._trail is not None:
-            headings = turned(headings, self._trail.away(state.positions))
+        if self.trail is not None:
+            headings = turned(headings, self.trail.away(state.positions))
         return fill(plan, leashed(headings, observation.landmark, self.reach))
 
 
