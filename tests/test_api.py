@@ -125,7 +125,7 @@ def test_train_names_settings_that_it_does_not_know(tmp_path: Path) -> None:
         ({"agnts": 3}, r"unknown setting 'agnts': did you mean world\.agents"),
         ({"world": {"agnts": 3}}, r"unknown setting 'world\.agnts': did you mean world\.agents"),
         ({"epochs": "many"}, "epochs is 'many': expected a whole number"),
-        ({"recipe": "tny"}, "unknown recipe 'tny': did you mean tiny"),
+        ({"recipe": "tny"}, "unknown recipe 'tny': task navigation has paper, "),
     ):
         with pytest.raises(MastError, match=message):
             mast_swarm.train("navigation", tmp_path / "run", **{"recipe": "tiny", **given})

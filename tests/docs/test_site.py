@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_formulas_are_drawn_and_files_are_there(site: Path) -> None:
     assert model.count("<math") > 20 and "$$" not in model
     for page in site.glob("*.html"):
         for target in re.findall(r'href="(files/[^"#]+)"', page.read_text(encoding="utf-8")):
-            assert (site / target).is_file(), f"{page.name} links to {target}"
+            assert (site / unquote(target)).is_file(), f"{page.name} links to {target}"
 
 
 def test_the_notebook_gives_what_it_shows(tmp_path: Path) -> None:

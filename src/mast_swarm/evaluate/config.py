@@ -105,10 +105,10 @@ class EvaluateConfig:
 
 
 TOPICS = {  # how people find the settings
-    "what is compared": ("policy", "episodes", "steps", "seed"),
+    "what is compared": ("policy", "safe", "episodes", "steps", "seed"),
     "messages": ("delay", "loss", "failure", "relay_radius", "max_age"),
     "results": ("record", "out", "resume"),
-    "the machine": ("batch", "device", "precision"),
+    "the machine": ("batch", "device", "precision", "ray", "gpus"),
 }
 
 

@@ -59,15 +59,16 @@ def train(
         raise MastError(f"{', '.join(settings)}: settings go with the name of a task; a TrainConfig has all of them")
     else:
         wanted = config
+    if wanted is None and not resume:
+        raise MastError("nothing to train: give a task and a recipe")
     with _processes(pick_device(device)) as place, contextlib.ExitStack() as at_end:
         folder = _agreed_folder(None if out is None else Path(out), resume, at_end)
         options = RunOptions(folder, place, checkpoint_seconds, keep_replay)
         try:
             if resume:
                 trainer = Trainer.resume(options, wanted)
-            elif wanted is None:
-                raise MastError("nothing to train: give a task and a recipe")
             else:
+                assert wanted is not None  # checked above
                 trainer = Trainer(wanted, options)
             with _progress(trainer) as (report, log), _signals(trainer):
                 trainer.run(report, log)
