@@ -9,12 +9,13 @@ import pytest
 
 from mast_swarm.cli.completion import words
 from mast_swarm.cli.verbs import VERBS
+from mast_swarm.tasks.registry import names
 from shared import mast
 
 
 def test_words_that_may_follow() -> None:
     assert {*VERBS, "--help"} <= {*words([])}
-    assert words(["train"]) == ["navigation", "coverage"] == words(["demo", "--task"])
+    assert words(["train"]) == names() == words(["demo", "--task"])
     assert {"--help", "--from", "--agents", "--layers", "--no-keep-replay"} <= {*words(["train", "navigation"])}
     assert words(["replay"]) == ["--help", "--episode", "--policy", "--out", "--task"]
     assert "tiny" in words(["train", "navigation", "--recipe"])

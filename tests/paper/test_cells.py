@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mast_swarm.errors import MastError
 from mast_swarm.paper.cells import Cell, Result, Store, evaluation, training
 
 PLAIN = st.recursive(
@@ -23,13 +24,22 @@ def result(values: list[float]) -> Result:
     return Result(pa.table({"episode": pa.array(range(len(values))), "x": pa.array(values)}), {"seconds": 1.5})
 
 
-@given(st.dictionaries(st.text(max_size=4), PLAIN, max_size=4), st.text(max_size=4), PLAIN)
+NAMES = st.text(max_size=4).filter(lambda name: name not in ("form", "kind"))
+
+
+@given(st.dictionaries(NAMES, PLAIN, max_size=4), NAMES, PLAIN)
 def test_the_key_is_that_of_the_settings(settings: dict, name: str, value: object) -> None:
     cell = Cell("evaluate", settings)
     assert Cell("evaluate", dict(reversed(settings.items())), "another label").key == cell.key
     assert Cell("train", settings).key != cell.key
     if name not in settings:
         assert Cell("evaluate", settings | {name: value}).key != cell.key
+
+
+@pytest.mark.parametrize("name", ["form", "kind"])
+def test_no_setting_takes_the_place_of_what_a_key_has_already(name: str) -> None:
+    with pytest.raises(MastError, match=f"a setting is called {name}"):
+        Cell("train", {name: 1})
 
 
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:

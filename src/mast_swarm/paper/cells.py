@@ -39,6 +39,10 @@ class Cell:
     label: str = field(default="", compare=False)
     needs: Cell | None = field(default=None, compare=False)  # whose files it is given: a policy that is trained
 
+    def __post_init__(self) -> None:
+        if taken := {"form", "kind"} & set(self.settings):
+            raise MastError(f"a setting is called {taken.pop()}, which the key of a cell has already: rename it")
+
     @cached_property
     def key(self) -> str:
         """16 digits that no other settings share."""
