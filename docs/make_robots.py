@@ -24,6 +24,8 @@ def _with_half(values: list[float], sign: str = "") -> str:
     if len(values) < 2:
         return f"{np.mean(values):{sign}.3f}, one start state"
     mean, half = interval(np.array(values))
+    if half is None:  # too few for an interval
+        return f"{mean:{sign}.3f}, {len(values)} start states"
     return f"{mean:{sign}.3f} ± {half:.3f}"
 
 
