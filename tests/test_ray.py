@@ -22,7 +22,7 @@ from shared import mast, one_line
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'mast-swarm[cluster]'")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from clustering import slow  # noqa: E402
+from clustering import doomed  # noqa: E402
 
 PATHS = (Path(mast_swarm.__file__).parents[1], Path(__file__).parent)
 
@@ -54,12 +54,13 @@ def test_the_work_of_a_dead_node_is_done_again(cluster: Any, tmp_path: Path) -> 
     workers = Ray(cluster.address)
     try:
         found, killed = {}, False
-        for job, value in workers.run([Job(str(n), slow, (str(tmp_path), n)) for n in range(8)]):
+        jobs = [Job(str(n), doomed, (str(tmp_path), node.node_id, n)) for n in range(8)]
+        for job, value in workers.run(jobs):  # the first comes back once the node is at work
             found[job.name] = value
-            if not killed and begun(tmp_path, node.node_id) - set(found):  # it is at work
+            if not killed:
+                assert begun(tmp_path, node.node_id), "the second node was given nothing to do"
                 cluster.remove_node(node, allow_graceful=False)
                 killed = True
-        assert killed, "the second node was given nothing to do"
         assert found == {str(n): n * n for n in range(8)}
         elsewhere = {path.name.split("-")[0] for path in tmp_path.iterdir() if node.node_id not in path.name}
         assert begun(tmp_path, node.node_id) & elsewhere  # what it had was done again
