@@ -148,6 +148,25 @@ def _spacing(settings: dict[str, Any], folder: Path, device: str, scratch: Path)
     return Result(pa.table(rows), {"precision": "fp32"})
 
 
+def _paths(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+    """Where every robot is, at each `every`-th step of one rollout, and the cost then."""
+    every = settings.pop("every")
+    task, config = _evaluation(settings, folder, device)
+    world = tasks.find(task).make(fitting(config.world, config.policy), pick_device(config.device))
+    channel = None if config.delay is None else Channel(delay=config.delay)
+    ran = rollout(world, make_actor(config.policy[0], world, channel), config.seeds()[:1], config.steps, record=1)
+    places = ran.recordings[0].positions[::every]  # [T, N, 2] m
+    instants, robots = places.shape[:2]
+    columns = {
+        "step": np.repeat(np.arange(instants) * every, robots),
+        "robot": np.tile(np.arange(robots), instants),
+        "x": places[..., 0].astype(np.float64).round(2).ravel(),
+        "y": places[..., 1].astype(np.float64).round(2).ravel(),
+        "cost": np.repeat(ran.metrics["cost"][0, ::every].astype(np.float64).round(6), robots),
+    }
+    return Result(pa.table(columns), {"precision": "fp32"})
+
+
 def _search(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
     """A search for hyper-parameters: a row per trial."""
     from mast_swarm.train.tune import trials, tune
@@ -163,6 +182,7 @@ KINDS: dict[str, Kind] = {
     "train": _train,
     "connectivity": _connectivity,
     "spacing": _spacing,
+    "paths": _paths,
     "search": _search,
 }
 
