@@ -189,13 +189,15 @@ def fuzz(count: int, say: Callable[[str], None] = print) -> dict[str, Any]:
     for number in range(count):
         if number == count // 10:
             rss.append(_resident())
-        if number == count - count // 10:  # tracing is slow
-            rss.append(_resident())
+        if number == count - 2 * (count // 10):  # tracing is slow; what it holds is made anew until it is counted
             tracemalloc.start()
+        if number == count - count // 10:
+            rss.append(_resident())
             traced = tracemalloc.get_traced_memory()[0]
         if number % 1000 == 0:  # newer ones than those that came through
             said = [entry(luck, origin, (number + 1) * SECOND) for origin in (BAD, 3, 4)]
             good = [sent(1, one) for one in said]
+            victim.due(number * SECOND, [BEHIND])  # it passes on what it believes, as robots do
         data = fuzzed(number, good[number % 3], 1500)
         peer = luck.randrange(2**40) if number % 50 == 0 else number % ROBOTS if number % 10 == 0 else BAD
         try:

@@ -1,6 +1,8 @@
 """Robots as processes against the simulation, and how many of them this machine runs: python -m benchmarks.swarm.
 
 agreement: each start state once as a swarm of processes and once in the simulation, with the same delay per hop.
+nearby: the same start state simulated several times with commands that are off by a thousandth of the top speed: how
+much of a difference is due to the start state itself, which small things can send another way.
 fit: larger and larger teams until control deadlines are missed.
 Each row is written to benchmarks/results/swarm.json as soon as it is measured; what the file has is not measured again.
 """
@@ -16,10 +18,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow.parquet as pq
+import torch
 
 from benchmarks.kept import command
 from benchmarks.measure import machine
 from mast_swarm import Channel, rollout
+from mast_swarm.evaluate.actors import make_actor
+from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.policies import fitting
 from mast_swarm.files import read_json, write_json
 from mast_swarm.swarm.config import SwarmConfig, swarm_defaults
@@ -27,24 +32,27 @@ from mast_swarm.swarm.run import swarm
 from mast_swarm.tasks import registry as tasks
 
 SCRATCH = Path("runs/bench-swarm")
+_OFF = 1e-3  # of the top speed: what float16 messages and another order of sums may change
 
 
 @dataclass(frozen=True)
 class Config:
     """Robots as processes against the simulation, and how many of them this machine runs."""
 
-    part: tuple[Literal["agreement", "fit"], ...] = ("agreement", "fit")
+    part: tuple[Literal["agreement", "nearby", "fit"], ...] = ("agreement", "nearby", "fit")
     """What to measure."""
     task: str = "navigation"
     """Whose world and policy."""
     robots: int = 16
-    """Of the agreement."""
+    """Of the agreement, and of what is nearby."""
     rate: float = 2.0
     """Control instants per second."""
     episodes: int = 6
-    """Start states of the agreement."""
+    """Start states of these."""
     steps: int = 200
-    """Control periods of the agreement."""
+    """Control periods of these."""
+    copies: int = 16
+    """How often what is nearby is simulated."""
     transport: tuple[Literal["udp", "zenoh"], ...] = ("udp", "zenoh")
     """What carries the messages."""
     teams: tuple[int, ...] = (16, 24, 32, 48, 64, 96)
@@ -119,6 +127,30 @@ def agreement(config: Config, rows: list[dict[str, Any]]) -> Iterator[dict[str, 
             yield {"task": config.task, "episode": episode, "metric": metric, **values, **row(found)}
 
 
+def nearby(config: Config, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row per start state, less those that there are."""
+    task = tasks.find(config.task)
+    metric, known = task.metric.name, {(one["task"], one["episode"]) for one in rows}
+    for episode in range(config.episodes):
+        if (config.task, episode) in known:
+            continue
+        chosen = replace(swarm_defaults(task, config.task), robots=config.robots, steps=config.steps, episode=episode)
+        seed, scenario = chosen.start()
+        world = task.make(fitting(chosen.settled, [chosen.policy]))
+        loop = Loop(world, make_actor(chosen.policy, world, Channel(delay=chosen.hop)), precision="fp32", safe=False)
+        luck = torch.Generator().manual_seed(episode)
+        with torch.inference_mode():
+            loop.start([seed] * config.copies, [scenario] * config.copies)
+            for _ in range(config.steps):
+                loop.sense()
+                command = loop.decide()
+                loop.move(command + _OFF * torch.randn(command.shape, generator=luck, dtype=command.dtype))
+            ends = world.metrics(loop.state)[metric].double()
+        spread = {"low": float(ends.min()), "high": float(ends.max()), "std": float(ends.std())}
+        about = {"task": config.task, "episode": episode, "metric": metric, "copies": config.copies, "off": _OFF}
+        yield {**about, **{name: round(value, 4) for name, value in spread.items()}}
+
+
 def fit(config: Config, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A row per team, up to the first that misses deadlines, less those that there are."""
     task = tasks.find(config.task)
@@ -136,7 +168,7 @@ def fit(config: Config, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def main(config: Config) -> None:
     """Measure, and write after every row."""
-    parts = {"agreement": agreement, "fit": fit}
+    parts = {"agreement": agreement, "nearby": nearby, "fit": fit}
     file = config.out / "swarm.json"
     kept = read_json(file) or {}
     for name in config.part:

@@ -56,15 +56,18 @@ class Canvas:
 
 def packages(c: Canvas, y: float) -> None:
     """Which package may import which: those in the rows below. `y`: the bottom."""
-    c.say(0.4, y + 8.3, "The packages", size=13, weight="bold", colour=INK)
-    c.say(2.3, y + 8.29, "A package may import those in the rows below it, and where an arrow says so, within its row.")
-    c.box(0.4, y + 7.1, 9.6, "cli", "one sub-command per verb; loads torch only when a verb runs", fill=ENGINE)
-    c.box(0.4, y + 6.0, 2.0, "testing", "the checks of mast check", fill=ENGINE)
-    c.box(2.6, y + 6.0, 1.9, "interop", "ONNX, other libraries", fill=ENGINE)
-    c.box(4.9, y + 6.0, 2.0, "swarm", "teams of processes", fill=ENGINE)
-    c.box(7.3, y + 6.0, 2.7, "view", "pictures, the HTML replay", fill=ENGINE)
-    c.arrow((4.9, y + 6.46), (4.5, y + 6.46))
-    c.arrow((6.9, y + 6.46), (7.3, y + 6.46))
+    c.say(0.4, y + 9.4, "The packages", size=13, weight="bold", colour=INK)
+    c.say(2.3, y + 9.39, "A package may import those in the rows below it, and where an arrow says so, within its row.")
+    c.box(0.4, y + 8.2, 9.6, "cli", "one sub-command per verb; loads torch only when a verb runs", fill=ENGINE)
+    c.box(0.4, y + 7.1, 4.6, "paper", "the paper's experiments and claims", fill=ENGINE)
+    c.box(5.4, y + 7.1, 4.6, "testing", "the checks of mast check", fill=ENGINE)
+    c.box(0.4, y + 6.0, 1.9, "play", "the playground", fill=ENGINE)
+    c.box(2.7, y + 6.0, 2.3, "interop", "ONNX, other libraries", fill=ENGINE)
+    c.box(5.4, y + 6.0, 1.9, "swarm", "teams of processes", fill=ENGINE)
+    c.box(7.7, y + 6.0, 2.3, "view", "pictures, the replay", fill=ENGINE)
+    c.arrow((2.3, y + 6.46), (2.7, y + 6.46))
+    c.arrow((5.4, y + 6.46), (5.0, y + 6.46))
+    c.arrow((7.3, y + 6.46), (7.7, y + 6.46))
     c.box(0.4, y + 4.9, 4.6, "evaluate", "actors, the loop, rollouts, tables, bench", fill=ENGINE)
     c.box(5.4, y + 4.9, 4.6, "train", "the expert's labels, replay, updates", fill=ENGINE)
     c.box(0.4, y + 3.8, 2.9, "comms", "Algorithm 1 for whole teams", fill=ENGINE)
@@ -72,7 +75,7 @@ def packages(c: Canvas, y: float) -> None:
     c.box(6.7, y + 3.8, 3.3, "tasks", "base.py, world.py, a folder per task", fill=TASK)
     c.box(0.4, y + 2.7, 9.6, "observation", "what robots sense: the one contract between tasks, model and comms")
     c.box(0.4, y + 1.6, 4.6, "space", "neighbours, graphs, cells, Voronoi, assignment")
-    c.box(5.2, y + 1.6, 2.0, "explore, files", "small helpers")
+    c.box(5.2, y + 1.6, 2.0, "explore, files, pool", "small helpers")
     c.box(7.4, y + 1.6, 2.6, "robot", "one robot, in plain numpy")
     c.box(0.4, y + 0.5, 9.6, "errors, chance, kernels, zoo", "import nothing of the package")
     c.arrow((5.4, y + 5.36), (5.0, y + 5.36))
@@ -136,7 +139,7 @@ def legend(c: Canvas, y: float) -> None:
 
 
 def draw() -> None:
-    canvas = Canvas(11.0, 18.0)
+    canvas = Canvas(11.0, 19.1)
     packages(canvas, 9.2)
     data(canvas, 0.75)
     legend(canvas, 0.25)

@@ -47,6 +47,15 @@ def coverage() -> str:
     return table(head, rows)
 
 
+def nearby() -> str:
+    head = ["start state", "simulations", "cost, time average: lowest", "highest", "standard deviation"]
+    found = [row for row in load(FILE)["nearby"] if row["metric"] == "cost_time_average"]
+    rows = [
+        [str(row["episode"]), str(row["copies"]), *(f"{row[name]:.3f}" for name in ("low", "high", "std"))] for row in found
+    ]
+    return table(head, rows)
+
+
 def fit() -> str:
     head = ["over", "robots", "deadlines met", "missed", "command after, median", "99 %", "longest", "load"]
     rows = [
@@ -67,5 +76,6 @@ def _load(row: dict[str, Any]) -> str:
 NUMBERS: dict[str, Callable[[], str]] = {
     "swarm-agreement": agreement,
     "swarm-coverage": coverage,
+    "swarm-nearby": nearby,
     "swarm-fit": fit,
 }

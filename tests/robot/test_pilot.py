@@ -34,17 +34,17 @@ class Policy:
 class Body:
     """Stands somewhere, and remembers what it was told."""
 
-    def __init__(self, sense: Callable[[int], Any] | None = None, neighbours: Any = None) -> None:
+    def __init__(self, sense: Callable[[int], Any] | None = None, neighbours: Any = None, robots: Any = None) -> None:
         self.told: list[list[float]] = []
         self.asked: list[float] = []
         self.closed = False
-        self._sense, self._neighbours = sense, neighbours
+        self._sense, self._neighbours, self._robots = sense, neighbours, robots
 
     def sense(self) -> Any:
         self.asked.append(time.monotonic())
         if self._sense is not None:
             return self._sense(len(self.asked))
-        return Sensed((1.0, 2.0), np.ones(4, np.float32), neighbours=self._neighbours)
+        return Sensed((1.0, 2.0), np.ones(4, np.float32), neighbours=self._neighbours, robots=self._robots)
 
     def command(self, velocity: np.ndarray) -> None:
         self.told.append(velocity.tolist())
@@ -64,6 +64,7 @@ def make(
     wire: Any = None,
     on_step: Any = None,
     say: Any = None,
+    safe: float | None = None,
 ) -> Pilot:
     ports, pace = ports or free_ports(1), pace or Pace(rate=20.0, hop=0.02, patience=1.0)
     addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports)}
@@ -78,9 +79,8 @@ def make(
     )
     peers = [number for number in addresses if number != name]
     network = UDP(name, addresses)
-    return Pilot(
-        body, policy or Policy(), made, network, pace, peers=peers, on_step=on_step, say=say or (lambda _: None)
-    )
+    hooks: Any = {"on_step": on_step, "say": say or (lambda _: None)}
+    return Pilot(body, policy or Policy(), made, network, pace, peers=peers, safe=safe, **hooks)
 
 
 def stopped(pilot: Pilot, after: float) -> None:
@@ -237,3 +237,29 @@ def test_a_pace_is_positive(field: str) -> None:
     for value in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(MastError, match=f"{field} is "):
             Pace(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("robots", "goes"),
+    [
+        ([], 2.0),  # nobody near
+        ([[9.0, 0.0]], 2.0),  # too far to matter: it could go 2 m
+        ([[5.1, 0.0]], 1.0),  # half of the 0.1 m that there are, in a period of 0.05 s
+        ([[-5.0, 0.0], [0.0, 5.0]], 2.0),  # none in its way
+        ([[5.0, 0.0]], 0.0),  # they touch
+    ],
+)
+def test_the_safety_layer_slows_a_robot_down_before_another(robots: Any, goes: float) -> None:
+    body = Body(robots=robots)
+    stopped(make(body, safe=5.0), 0.2)
+    assert len(body.told) > 1
+    assert all(told == pytest.approx([goes, 0.0], abs=1e-3) and told[0] <= goes for told in body.told[:-1])
+
+
+def test_the_safety_layer_needs_to_know_where_others_are() -> None:
+    with pytest.raises(MastError, match=r"all robots within 5\.4 m, and its body senses none"):
+        stopped(make(Body(), safe=5.0), 5.0)
+    with pytest.raises(MastError, match="robots with NaN"):
+        stopped(make(Body(robots=[[np.nan, 1.0]]), safe=5.0), 5.0)
+    with pytest.raises(MastError, match="are to stay -1 m apart"):
+        make(Body(), safe=-1)

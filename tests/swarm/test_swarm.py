@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,19 @@ def test_a_swarm_does_what_the_simulation_does(exported_folder: Path, policy_fol
     assert '"status"' in (folder / "replay.html").read_text()
 
 
+def test_with_the_safety_layer_nobody_is_hit(exported_folder: Path, tmp_path: Path) -> None:
+    crowd = SwarmConfig(
+        NavigationConfig(width=24.0), "navigation", str(exported_folder), robots=5, steps=6, rate=2.0, safe=True
+    )
+    folder, found = swarm(replace(crowd, out=tmp_path / "out"))
+    places = Recording.load(next(folder.glob("recording-*.npz"))).positions.astype(np.float64)
+    apart = np.linalg.norm(places[:, :, None] - places[:, None], axis=-1)[:, *np.triu_indices(5, 1)]
+    assert found["safe"] and apart.min() < 15  # within the sensing radius: the layer has something to do
+    if not found["deadlines"]["late_at_the_world"]:  # else a robot went on as before, on a busy machine
+        assert apart.min() >= 5.0
+    assert np.abs(np.diff(places, axis=0)).max() > 0.1  # they do move
+
+
 @pytest.mark.slow
 def test_kills_joins_and_splits(exported_folder: Path, tmp_path: Path) -> None:
     steps: list[tuple[float, int]] = []
@@ -102,7 +116,8 @@ def test_kills_joins_and_splits(exported_folder: Path, tmp_path: Path) -> None:
         exported_folder, tmp_path / "out", robots=5, steps=24, kill=("2@4",), join=("1@1",), partition=("10:14",)
     )
     folder, found = swarm(chosen, show=show)
-    assert len(found["robots"]["killed"]) == 2 and found["robots"]["joined"] == 1
+    killed = found["robots"]["killed"]
+    assert len(killed) == 2 and (found["robots"]["joined"] == 1 or 5 in killed)  # maybe before its first step
     assert found["robots"]["alive"] == 3, found["robots"]
     ((robot, end),) = found["robots"]["stopped"].items()
     assert end["why"].startswith(f"robot {robot} stops: SIGTERM") and 16 <= end["t"] < 24
@@ -173,6 +188,7 @@ def test_over_zenoh(exported_folder: Path, tmp_path: Path) -> None:
         (["--partition", "80:40"], "--partition 80:40: expected FROM:TO"),
         (["--robots", "400", "--join", "200@5"], "600 robots in all"),
         (["--task", "coverage", "--policy", "{folder}"], "was trained for navigation, not for coverage"),
+        (["--task", "coverage", "--safe"], "--safe needs to know how large robots are"),
         (["--policy", "mast-x"], "unknown policy 'mast-x'"),
         (["--policy", "{folder}", "--out", "{used}"], "is already used: give another --out"),
     ],

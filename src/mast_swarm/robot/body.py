@@ -21,6 +21,9 @@ class Sensed:
     """The nearest thing of interest, [2] metres relative to the robot; for policies that explore."""
     neighbours: Collection[int] | None = None
     """The robots that hear this one now, by their numbers; None: all that it has an address of."""
+    robots: Any = None
+    """Where others are, all within the safety layer's sensing radius, [K, 2] metres relative to this robot; None: it
+    cannot tell, and runs no safety layer."""
 
 
 @runtime_checkable

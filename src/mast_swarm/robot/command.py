@@ -18,7 +18,7 @@ from typing import Any
 
 from mast_swarm.errors import MastError, MastWarning, unknown
 from mast_swarm.robot.body import Body
-from mast_swarm.robot.exported import Exported
+from mast_swarm.robot.exported import Exported, read_manifest
 from mast_swarm.robot.log import Log
 from mast_swarm.robot.node import Node
 from mast_swarm.robot.pilot import SECOND, Pace, Pilot, Step
@@ -56,6 +56,8 @@ class Settings:
     """Metres: news from farther is neither kept nor passed on."""
     max_age: float | None = None
     """Seconds of the mission: older news is neither kept nor passed on."""
+    safe: float | None = None
+    """Metres that centres of robots are kept apart by the safety layer; None: there is none."""
     float32: bool = False
     """Write messages as float32; else as float16."""
     stamps: str | None = None
@@ -112,7 +114,8 @@ def open_robot(
             stamps=stamps,
             say=say,
         )
-        return Pilot(body, policy, node, network, settings.pace, peers=settings.peers, on_step=on_step, say=say)
+        hooks: Any = {"on_step": on_step, "say": say}
+        return Pilot(body, policy, node, network, settings.pace, peers=settings.peers, safe=settings.safe, **hooks)
     except MastError:
         network.close()
         raise
@@ -214,6 +217,7 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         pace=Pace(given.rate or _rate(given.folder), given.hop, given.patience, seed=given.seed),
         relay_radius=given.relay_radius,
         max_age=given.max_age,
+        safe=_distance(given.folder) if given.safe == 0 else given.safe,
         float32=given.float32,
         stamps=stamps,
     )
@@ -230,12 +234,18 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
 
 def _rate(folder: str) -> float:
     """Control instants per second, as the policy was trained."""
-    from mast_swarm.robot.exported import read_manifest
-
     control = read_manifest(Path(folder)).get("control")
     if control is None:
         raise MastError("the manifest does not say how often the policy decides: give --rate")
     return 1 / control["dt_s"]
+
+
+def _distance(folder: str) -> float:
+    """Metres that centres of robots keep apart, as the policy's world has them: twice the radius of a robot."""
+    radius = (read_manifest(Path(folder))["observation"]["world"] or {}).get("robot_radius")
+    if radius is None:
+        raise MastError("the manifest does not say how large robots are: give --safe METRES, twice their radius")
+    return 2 * radius
 
 
 def program(args: Sequence[str] | None = None) -> None:
@@ -282,6 +292,15 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--patience", type=float, default=2.0, metavar="S", help="seconds that the body may take to answer (2)")
     add("--relay-radius", type=float, metavar="M", help="keep and pass on no news from farther than this")
     add("--max-age", type=float, metavar="S", help="keep and pass on no news that is older")
+    add(
+        "--safe",
+        type=float,
+        nargs="?",
+        const=0.0,
+        metavar="M",
+        help="run the safety layer: keep the robot's centre this far from those that its body senses (twice the radius "
+        "of a robot, where the policy's world has one)",
+    )
     add("--seed", type=int, default=0, help="of the mission, the same for all: how robots explore (0)")
     add("--float32", action="store_true", help="write messages as float32, not as float16")
     add("--log", metavar="FILE.mcap", help="write what it does to a file that Foxglove opens; needs the package mcap")

@@ -88,7 +88,7 @@ class NavigationFeatures(Features):
         measured: dict[str, Any] = {"last_command": velocity}
         measured |= {f"goal_{k + 1}": place for k, place in enumerate(self._nearest(goals))}
         measured |= {f"robot_{k + 1}": place for k, place in enumerate(self._nearest(robots))}
-        return Sensed(position, self.assembled(measured), self.landmark(goals))
+        return Sensed(position, self.assembled(measured), self.landmark(goals), robots=robots)
 
     def _nearest(self, relative: Any) -> np.ndarray:
         self._part("goal_1")  # else this is a policy of another task

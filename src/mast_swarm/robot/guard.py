@@ -44,15 +44,17 @@ class Guard:
                 "features": np.asarray(sensed.features, np.float32),
                 "landmark": np.asarray(sensed.landmark, np.float64),
             }
+            if sensed.robots is not None:
+                parts["robots"] = np.asarray(sensed.robots, np.float64).reshape(-1, 2)
         except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"its body senses what is no Sensed: {error}") from None
         for name, value in parts.items():
-            if name != "features" and value.shape != (2,):
+            if name in ("position", "landmark") and value.shape != (2,):
                 raise BodyError(f"its body gives a {name} of shape {list(value.shape)}: expected [2] metres")
             if not np.isfinite(value).all():
                 raise BodyError(f"its body gives {name} with NaN or infinity")
         heard_by = None if sensed.neighbours is None else tuple(int(one) for one in sensed.neighbours)
-        return Sensed(parts["position"], parts["features"], parts["landmark"], heard_by)
+        return Sensed(parts["position"], parts["features"], parts["landmark"], heard_by, parts.get("robots"))
 
     def command(self, velocity: np.ndarray) -> None:
         """Go at this velocity, [2] m/s."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mast_swarm.errors import MastError
+from mast_swarm.robot.apart import keep_apart, sensing_radius
 from mast_swarm.robot.body import Body, Sensed
 from mast_swarm.robot.exported import Exported
 from mast_swarm.robot.guard import Guard
@@ -96,8 +97,9 @@ class Pilot:
     """Runs one robot: `run` returns when it is told to stop, and raises a MastError when it has to.
 
     policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`. peers: the robots that
-    can be reached; of these it talks to those that the body names, or to all. on_step: is given a record of each
-    control instant. say: is given lines for the person in charge.
+    can be reached; of these it talks to those that the body names, or to all. safe: metres that its centre keeps from
+    those of others by the safety layer (docs/safety.md), for which the body senses `robots`; None: no layer.
+    on_step: is given a record of each control instant. say: is given lines for the person in charge.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Pilot:
         pace: Pace,
         *,
         peers: Collection[int] = (),
+        safe: float | None = None,
         on_step: Callable[[Step], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -120,6 +123,9 @@ class Pilot:
         self._start: float | None = None
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._max_speed, self._trail = top_speed(policy), policy.trail()
+        if safe is not None and not (math.isfinite(safe) and safe > 0):
+            raise MastError(f"robots are to stay {safe} m apart: expected a positive number")
+        self._safe, self._longest = safe, self._max_speed * pace.speed / pace.rate  # metres
         self._why: str | None = None
         self._sensed: Sensed | None = None
         self._last_sensed = math.nan  # when, by the monotonic clock
@@ -205,12 +211,28 @@ class Pilot:
             raise MastError(f"its policy fails: {error}") from error
         if not np.isfinite(share).all():
             raise MastError("its policy gives a command that is not finite")
-        velocity = np.asarray(share, np.float64) * self._max_speed
+        velocity = self._kept_apart(sensed, np.asarray(share, np.float64) * self._max_speed)
         self.guard.command(velocity)
         if self._on_step is not None:
             self._on_step(self._record(mission, stamp, sensed, velocity, time.monotonic() - instant))
         self._heard.clear()
         return True
+
+    def _kept_apart(self, sensed: Sensed, velocity: np.ndarray) -> np.ndarray:
+        """The velocity [2] m/s that hits nobody in place of one that might."""
+        if self._safe is None:
+            return velocity
+        if sensed.robots is None:
+            reach = sensing_radius(self._safe, self._longest)
+            raise MastError(
+                f"the safety layer has to know all robots within {reach:g} m, and its body senses none: let it give "
+                "`robots` in Sensed, or run it without the layer"
+            )
+        period = self.pace.speed / self.pace.rate
+        place = np.asarray(sensed.position, np.float64)
+        length = np.hypot(*velocity)
+        step = velocity * (period * min(1.0, self._max_speed / length)) if length else np.zeros(2)
+        return keep_apart(place, step, place + sensed.robots, self._safe, self._longest) / period
 
     def _record(self, mission: float, stamp: int, sensed: Sensed, velocity: np.ndarray, took: float) -> Step:
         late = took >= 1 / self.pace.rate

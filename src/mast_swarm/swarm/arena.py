@@ -23,10 +23,13 @@ class Status(enum.IntEnum):
 
 
 class Arena:
-    """One environment. shape: of the features that the policy takes."""
+    """One environment. shape: of the features that the policy takes. reach: metres within which a robot senses where
+    all others are, for its safety layer; None: it has none."""
 
-    def __init__(self, world: World[Any, Any], shape: tuple[int, ...], seed: int, scenario: str) -> None:
-        self.world, self.shape = world, shape
+    def __init__(
+        self, world: World[Any, Any], shape: tuple[int, ...], seed: int, scenario: str, reach: float | None = None
+    ) -> None:
+        self.world, self.shape, self.reach = world, shape, reach
         self.state = world.reset([seed], [scenario])
         robots = world.config.agents
         self.status = np.full(robots, Status.WAITING)
@@ -81,6 +84,11 @@ class Arena:
             "heard_by": np.flatnonzero(hears[:, robot]).tolist(),
             "hears": np.flatnonzero(hears[robot]).tolist(),
         }
+        if self.reach is not None:
+            way = self.positions - self.positions[robot]
+            near = np.hypot(*way.T) < self.reach
+            near[robot] = False
+            said["robots"] = way[near].tolist()
         return said, np.ascontiguousarray(self._features[robot], np.float32).tobytes()
 
     def metrics(self) -> dict[str, float]:

@@ -47,6 +47,8 @@ class SwarmConfig:
     """Metres: robots neither keep nor pass on news from farther away. Unset: from anywhere."""
     max_age: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Seconds: robots forget older news and do not pass it on. Unset: news of any age counts."""
+    safe: bool = False
+    """Every robot runs the safety layer after its policy: none hits another that did not touch it at the start."""
     steps: int = 200
     """Control periods."""
     seed: int = 0
@@ -75,6 +77,8 @@ class SwarmConfig:
             present += change
             if present < 1:
                 raise MastError(f"--kill leaves nobody alive at {t:g} s: kill fewer robots, or start more")
+        if self.safe and self.apart is None:
+            raise MastError(f"--safe needs to know how large robots are, and {self.task} does not say it: leave it out")
         self.partitions  # noqa: B018 (what is wrong with it shows here)
         if self.robots + self.joining > _MOST:
             raise MastError(f"{self.robots + self.joining} robots in all: give at most {_MOST}")
@@ -108,6 +112,12 @@ class SwarmConfig:
                 raise MastError(f"--partition {text}: expected FROM:TO in seconds, as 40:80")
             found.append(times)
         return found
+
+    @property
+    def apart(self) -> float | None:
+        """Metres that the safety layer keeps centres of robots apart; None: there is no layer, or no known size."""
+        radius = getattr(self.world, "robot_radius", None)
+        return 2 * radius if self.safe and radius is not None else None
 
     @property
     def dt(self) -> float:

@@ -192,6 +192,7 @@ class Log:
             "speed": config.speed,
             "delay_s_per_hop": config.hop,
             "loss": config.loss,
+            "safe": config.safe,
             "robots": {
                 "started": config.robots,
                 "joined": sum(step is not None for step in self.last[config.robots :]),

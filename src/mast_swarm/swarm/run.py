@@ -24,6 +24,7 @@ from mast_swarm.files import new_folder
 from mast_swarm.interop.manifest import sha256
 from mast_swarm.interop.onnx import export, policy_folder
 from mast_swarm.model.learned import WEIGHTS_FILE
+from mast_swarm.robot.apart import sensing_radius
 from mast_swarm.robot.exported import MANIFEST, read_manifest
 from mast_swarm.robot.pilot import Pace
 from mast_swarm.robot.trust import new_team
@@ -62,7 +63,9 @@ def swarm(
     if not world.config.shows(shape):
         raise MastError(f"the policy in '{source}' takes features of shape {list(shape)}, which this world has not")
     seed, scenario = config.start()
-    arena = Arena(world, shape, seed, scenario)
+    longest = world.config.max_speed * world.config.dt
+    reach = None if config.apart is None else sensing_radius(config.apart, longest)
+    arena = Arena(world, shape, seed, scenario, reach)
     task.check_measured(arena.metrics())
     folder = config.out or new_folder(Path("runs") / f"swarm-{task.name}-{datetime.now():%Y%m%d-%H%M%S}")
     log = Log(folder, config, task, manifest, arena)
@@ -182,6 +185,7 @@ class Mission:
             "pace": asdict(pace),
             "relay_radius": config.relay_radius,
             "max_age": config.max_age,
+            "safe": config.apart,
             "stamps": None if config.unsigned else str(self.scratch / f"robot-{robot}.stamp"),
             "loss": config.loss,
         }
