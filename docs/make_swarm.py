@@ -51,7 +51,8 @@ def nearby() -> str:
     head = ["start state", "simulations", "cost, time average: lowest", "highest", "standard deviation"]
     found = [row for row in load(FILE)["nearby"] if row["metric"] == "cost_time_average"]
     rows = [
-        [str(row["episode"]), str(row["copies"]), *(f"{row[name]:.3f}" for name in ("low", "high", "std"))] for row in found
+        [str(row["episode"]), str(row["copies"]), *(f"{row[name]:.3f}" for name in ("low", "high", "std"))]
+        for row in found
     ]
     return table(head, rows)
 
