@@ -32,6 +32,9 @@ class _ToGoal:
                 raise MastError(f"{name} is {value}: expected a positive number")
         self.dt, self.max_speed = dt, max_speed
 
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        """New episodes begin."""
+
     def _towards(self, goal: Tensor, state: NavigationState) -> Tensor:
         """Command [B, N, 2] in units of u_max for goal numbers [B, N]; robots without one (-1) stand still."""
         positions = state.positions
@@ -41,6 +44,10 @@ class _ToGoal:
         way = state.goals.gather(1, goal.clamp(min=0).expand(-1, -1, 2)) - positions
         way = torch.where(goal >= 0, way, 0.0) / (self.dt * self.max_speed)
         return way / torch.linalg.vector_norm(way, dim=-1, keepdim=True).clamp(min=1.0)
+
+    def _moved(self, goal: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
+        """What robots with these goals do, [B, N, 2] in units of u_max."""
+        return self._towards(goal, state)
 
     def _plan(self, goal: Tensor, state: NavigationState) -> Tensor:
         """Command and speed of every robot, [B, N, 3] in units of u_max; one without a goal (-1) has speed alone."""
@@ -76,6 +83,29 @@ class _Exploration:
         return fill(plan, leashed(headings, observation.landmark, self.reach))
 
 
+class _Exploring(_ToGoal):
+    """Robots that are left without a goal explore. In front of another controller it adds this to that one."""
+
+    def __init__(
+        self,
+        *hops: int,
+        dt: float,
+        max_speed: float,
+        exploration_time: float = 100.0,
+        exploration_reach: float = 300.0,
+        exploration_memory: int = 0,
+    ) -> None:
+        super().__init__(*hops, dt=dt, max_speed=max_speed)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
+
+    def start(self, seeds: Sequence[int] = ()) -> None:
+        super().start(seeds)
+        self._exploration.start(seeds)
+
+    def _moved(self, goal: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
+        return self._exploration.command(self._plan(goal, state), state, observation)
+
+
 class Lsap(_ToGoal):
     """The expert: least total squared distance over all robots and goals, solved anew at each step."""
 
@@ -108,7 +138,7 @@ class Dhba(_ToGoal):
         self._known = None
 
     def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
-        return self._towards(self.goals(state, observation), state)
+        return self._moved(self.goals(state, observation), state, observation)
 
     def goals(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
         """The goal that each robot takes for its own, [B, N] int64 on the CPU; -1: none is left for it."""
@@ -133,28 +163,8 @@ class Dhba(_ToGoal):
         return torch.from_numpy(goal)
 
 
-class DhbaExplore(Dhba):
+class DhbaExplore(_Exploring, Dhba):
     """As dhba-K, with no delay, but robots that are left without a goal explore, by the rule of learned policies."""
-
-    def __init__(
-        self,
-        k: int,
-        *,
-        dt: float,
-        max_speed: float,
-        exploration_time: float = 100.0,
-        exploration_reach: float = 300.0,
-        exploration_memory: int = 0,
-    ) -> None:
-        super().__init__(k, dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
-
-    def start(self, seeds: Sequence[int] = ()) -> None:
-        super().start(seeds)
-        self._exploration.start(seeds)
-
-    def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
-        return self._exploration.command(self._plan(self.goals(state, observation), state), state, observation)
 
 
 class DhbaRelay(_ToGoal):
@@ -188,53 +198,18 @@ class DhbaRelay(_ToGoal):
         return torch.from_numpy(own)
 
     def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
-        return self._towards(self.goals(state, observation, heard), state)
+        return self._moved(self.goals(state, observation, heard), state, observation)
 
 
-class DhbaRelayExplore(DhbaRelay):
+class DhbaRelayExplore(_Exploring, DhbaRelay):
     """As dhba-K-relay, but robots without a goal explore: all that a learned policy has but the network."""
 
-    def __init__(
-        self,
-        k: int,
-        *,
-        dt: float,
-        max_speed: float,
-        exploration_time: float = 100.0,
-        exploration_reach: float = 300.0,
-        exploration_memory: int = 0,
-    ) -> None:
-        super().__init__(k, dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
 
-    def start(self, seeds: Sequence[int] = ()) -> None:
-        super().start(seeds)
-        self._exploration.start(seeds)
-
-    def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
-        return self._exploration.command(self._plan(self.goals(state, observation, heard), state), state, observation)
-
-
-class Explorer(_ToGoal):
+class Explorer(_Exploring):
     """Each component thinks as one, with no delay: LSAP over its robots and the goals they sense. Robots that are left
     without a goal explore. What a robot does here depends on nothing that its component does not know."""
 
     reads: ClassVar[tuple[str, ...]] = ("positions", "goals", "goals_seen", "component")
-
-    def __init__(
-        self,
-        *,
-        dt: float,
-        max_speed: float,
-        exploration_time: float = 100.0,
-        exploration_reach: float = 300.0,
-        exploration_memory: int = 0,
-    ) -> None:
-        super().__init__(dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
-
-    def start(self, seeds: Sequence[int] = ()) -> None:
-        self._exploration.start(seeds)
 
     def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
         if observation.graph.directed:
