@@ -14,7 +14,7 @@ import torch
 import mast_swarm
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.files import whole_file, write_json
-from mast_swarm.paper import coverage, navigation, properties, rollouts  # noqa: F401  (they declare their experiments)
+from mast_swarm.paper import coverage, navigation, properties, rollouts, study  # noqa: F401  (they declare their experiments)
 from mast_swarm.paper.adopt import adopt
 from mast_swarm.paper.cells import Cell, Result, Store
 from mast_swarm.paper.config import ReproduceConfig
