@@ -20,6 +20,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
 from mast_swarm.evaluate.actors import Central, Decentral
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, PolicyBenchConfig, ScaleConfig, WorldBenchConfig
+from mast_swarm.evaluate.graphs import CapturedLoop, capture
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.measure import Clock, Memory, arithmetic, free_memory, machine, medians
 from mast_swarm.evaluate.policies import find_learned, suiting
@@ -121,6 +122,17 @@ def _whole_step(loop: Loop) -> Callable[[Clock], None]:
     return step
 
 
+def _step_of(captured: CapturedLoop) -> Callable[[Clock], None]:
+    """A whole control period as one graph, the metrics among it."""
+
+    def step(clock: Clock) -> None:
+        clock.mark()
+        captured.step()
+        clock.mark("step")
+
+    return step
+
+
 def bench_scale(config: ScaleConfig, device: torch.device, report: Report = _silent) -> dict[str, Any]:
     """Time, memory and robots per second of a closed-loop step against the size of the team.
 
@@ -172,7 +184,9 @@ def _scale_row(setting: Setting, agents: int, memory: Memory, before: dict[str, 
     given = setting.given(loop)
     memory.restart()
     parts = medians(_whole_step(loop), setting.device, SECONDS)
-    peak, whole = memory.peak(), parts.pop("whole")
+    peak, plain = memory.peak(), parts.pop("whole")
+    captured = capture(setting.together(agents), 1)
+    whole = plain if captured is None else medians(_step_of(captured), setting.device, SECONDS)["whole"]
     assert config.attention_radius is not None  # checked at the start
     listed = find_window(given["positions"], config.attention_radius, given.get("component"), "lists").lists
     return {
@@ -180,6 +194,8 @@ def _scale_row(setting: Setting, agents: int, memory: Memory, before: dict[str, 
         "path": choose("auto", agents, config.attention_radius, setting.device, config.heads, config.head_dim),
         "neighbours": len(listed.rows) / agents,
         "step_ms": whole,
+        "captured": captured is not None,  # as one CUDA graph; the parts below are those of the plain step
+        "plain_ms": plain,
         "parts_ms": parts,
         "robots_per_s": 1e3 * agents / whole,
         "forward_ms": _forward(loop, setting.policy, given)["whole"],

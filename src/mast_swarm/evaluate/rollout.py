@@ -12,6 +12,7 @@ import torch
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import Drives, make_actor
+from mast_swarm.evaluate.graphs import capture
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.observation import Observed
@@ -39,6 +40,7 @@ def rollout(
     record: int = 0,
     precision: str = "fp32",
     safe: bool = False,
+    plain: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Rollout:
     """Drive one batch of environments, one per seed, for `steps` control periods.
@@ -46,8 +48,8 @@ def rollout(
     policy: a name, a folder, file.py:NAME, or the thing itself: a learned policy, a controller, or a function
     (state, observation) -> command. Learned ones run centrally, or over a `channel` every robot alone.
     scenarios: one per seed where they differ. record: of the first how many to keep a recording, which shows `name`.
-    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. progress: is told of
-    each instant done.
+    precision: of a learned policy's products, fp32 or bf16. safe: robots run the safety layer. plain: never as captured
+    graphs, which a GPU runs whole control periods as where it can. progress: is told of each instant done.
     """
     if not isinstance(world, World):
         raise MastError(
@@ -66,19 +68,27 @@ def rollout(
     loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
     with torch.inference_mode():
         loop.start(seeds, scenarios)
-        measured: list[dict[str, torch.Tensor]] = []
         frames: list[dict[str, np.ndarray]] = []
-        for step in range(steps + 1):
-            loop.sense()
-            measured.append(dict(world.metrics(loop.state)))
-            if record:
-                frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
-            if step < steps:
-                loop.move(loop.decide())
+        whole = capture(loop, steps + 1) if not plain and not record else None
+        if whole is not None:
+            for _ in range(steps):
+                whole.step()
+                progress(1)
+            whole.measure()
             progress(1)
-        metrics = {
-            name: torch.stack([row[name] for row in measured], dim=1).float().cpu().numpy() for name in measured[0]
-        }
+            measured = whole.metrics
+        else:
+            rows: list[dict[str, torch.Tensor]] = []
+            for step in range(steps + 1):
+                loop.sense()
+                rows.append(dict(world.metrics(loop.state)))
+                if record:
+                    frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
+                if step < steps:
+                    loop.move(loop.decide())
+                progress(1)
+            measured = {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
+        metrics = {name: values.float().cpu().numpy() for name, values in measured.items()}
     finite = bool(torch.isfinite(loop.state.positions).all())
     if not finite or not all(np.isfinite(values).all() for values in metrics.values()):
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")

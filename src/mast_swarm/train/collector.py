@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mast_swarm.evaluate.graphs import captured
 from mast_swarm.model.learned import Learned
 from mast_swarm.observation import Observed
 from mast_swarm.train.config import TrainConfig
-from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.teacher import Teacher
 from mast_swarm.train.team import Team, example, start_seeds, world_of

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mast_swarm.evaluate.graphs import captured
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import make
 from mast_swarm.train.config import TrainConfig
-from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import world_of
 

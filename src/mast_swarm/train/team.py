@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import Central
+from mast_swarm.evaluate.graphs import captured
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import make as make_policy
@@ -18,7 +19,6 @@ from mast_swarm.observation import Observed
 from mast_swarm.tasks.registry import task_of
 from mast_swarm.tasks.world import State, World
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
-from mast_swarm.train.graphs import captured
 
 # Where the seeds of start states begin. Tests draw from below 2**40, so no policy has ever trained on a test's.
 TRAINING_SEEDS = 2**40
