@@ -58,7 +58,7 @@ def test_a_robot_turns_away_from_where_it_has_been():
     assert EVERY == 10 and trail.every == 2
     for instant in range(4):  # at 0, 5, 10, 15 m; the first and the third are remembered
         away = trail.away(torch.tensor([[[5.0 * instant, 0.0]]]))
-    assert trail.past[0, 0].tolist() == [[0.0, 0.0], [10.0, 0.0]]
+    assert trail.past[0, 0, 1:].tolist() == [[0.0, 0.0], [10.0, 0.0]]
     by_hand = math.exp(-0.15) + math.exp(-0.05)
     assert torch.allclose(away, torch.tensor([[[by_hand, 0.0]]]))
     assert torch.allclose(turned(east, away), east)
@@ -67,7 +67,7 @@ def test_a_robot_turns_away_from_where_it_has_been():
     for instant in range(4, 12):
         trail.away(torch.tensor([[[5.0 * instant, 0.0]]]))
     assert trail.past[0, 0, :, 0].tolist() == [30.0, 40.0, 50.0]  # the last three
-    trail.start()
+    trail.begin(torch.ones(1, 1, 2))
     assert not trail.away(torch.ones(1, 1, 2)).any()  # where it stands does not push it
 
 

@@ -36,37 +36,40 @@ def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
 
 
 EVERY = 10.0  # seconds between two places that a robot remembers
+_FAR = 1e15  # metres: where a place is that is not yet remembered; it pushes nobody
 PUSH = 2.0  # of all remembered places at most, against a heading of length 1
 
 
 @dataclass(eq=False)
 class Trail:
     """Where each robot has been: its last `places` places, one every `EVERY` seconds. A record, so that a checkpoint of
-    a training can hold it."""
+    a training can hold it. Tensors alone say how long it has been kept, so that it can be part of a CUDA graph."""
 
     places: int
     spread: float  # metres over which a place loses its effect
     dt: float  # seconds of a control period
-    instant: int = 0
-    past: Tensor = field(default_factory=lambda: torch.zeros(0))  # [B, N, P, 2] metres
+    instant: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.int64))  # [1], control periods so far
+    past: Tensor = field(default_factory=lambda: torch.zeros(0))  # [B, N, P, 2] metres, the last place last
 
     @property
     def every(self) -> int:
         """Control periods between two places."""
         return max(1, round(EVERY / self.dt))
 
-    def start(self) -> None:
-        """Forget everything."""
-        self.instant, self.past = 0, torch.zeros(0)
+    def begin(self, positions: Tensor) -> None:
+        """Nothing is remembered of robots at positions [B, N, 2]."""
+        batch, robots, _ = positions.shape
+        self.instant = torch.zeros(1, dtype=torch.int64, device=positions.device)
+        self.past = positions.new_full((batch, robots, self.places, 2), _FAR)
 
     def away(self, positions: Tensor) -> Tensor:
         """What pushes robots at positions [B, N, 2] metres away from where they have been, [B, N, 2]; call it once at
         each control instant."""
-        if self.instant % self.every == 0:
-            place = positions[:, :, None]
-            kept = self.past[:, :, 1 - self.places :] if self.instant and self.places > 1 else place[:, :, :0]
-            self.past = torch.cat((kept, place), dim=2)
-        self.instant += 1
+        if not self.past.numel():
+            self.begin(positions)
+        longer = torch.cat((self.past[:, :, 1:], positions[:, :, None]), dim=2)
+        self.past = torch.where(self.instant % self.every == 0, longer, self.past)
+        self.instant = self.instant + 1
         way = positions[:, :, None] - self.past
         distance = torch.linalg.vector_norm(way, dim=-1, keepdim=True)
         return (way / distance.clamp_min(1.0) * torch.exp(-distance / self.spread)).sum(2)

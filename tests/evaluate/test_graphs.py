@@ -2,37 +2,170 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 import mast_swarm
+from devices import DEVICE, few
+from mast_swarm import explore
 from mast_swarm.evaluate.actors import Central, make_actor
 from mast_swarm.evaluate.graphs import CapturedLoop, capturable, capture
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.rollout import rollout
+from mast_swarm.model import windowed
+from mast_swarm.space import graph, neighbours
+from mast_swarm.steady import Steady, answer, may_ask, room_for
+from waiting import Waits, as_on_a_gpu, unwaiting
 
 NAVIGATION = mast_swarm.NavigationConfig(agents=12)
+SMALL = mast_swarm.PolicyConfig(
+    task="navigation", layers=2, heads=2, head_dim=16, attention_radius=250.0, exploration_time=5.0
+)
+REMEMBERS = dataclasses.replace(SMALL, exploration_memory=2)
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
 
 
-def test_captured_steps_are_those_of_a_rollout() -> None:
+def captured_rollout(loop: Loop, seeds: list[int], steps: int, **room: float) -> CapturedLoop:
     """On the CPU the work of a graph runs as it is, so its logic is tested everywhere."""
-    world, seeds, steps = mast_swarm.Navigation(NAVIGATION), [3, 4], 6
-    policy = mast_swarm.load_policy("navigation/mast-m")
+    loop.start(seeds)
+    whole = CapturedLoop(loop, steps + 1, **room)
+    for _ in range(steps):
+        whole.step()
+    whole.measure()
+    return whole
+
+
+@pytest.mark.parametrize("config", [SMALL, REMEMBERS], ids=["forgets", "remembers"])
+def test_captured_steps_are_those_of_a_rollout(
+    config: mast_swarm.PolicyConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More periods than are looked at together, and robots have been in more places than they remember."""
+    monkeypatch.setattr(CapturedLoop, "LOOK", 4)
+    monkeypatch.setattr(explore, "EVERY", 2.0)
+    world, seeds, steps = mast_swarm.Navigation(NAVIGATION), [3, 4], 10
+    policy = mast_swarm.Policy(config, seed=1)
     plain = rollout(world, policy, seeds, steps)
     with torch.inference_mode():
-        loop = Loop(world, Central(policy, world))
-        loop.start(seeds)
-        whole = CapturedLoop(loop, steps + 1)
-        for _ in range(steps):
-            whole.step()
-        whole.measure()
-    assert torch.equal(loop.state.positions, plain.state.positions)
-    assert torch.equal(loop.state.step, plain.state.step)
+        whole = captured_rollout(Loop(world, Central(policy, world)), seeds, steps)
+    assert torch.equal(whole.loop.state.positions, plain.state.positions)
+    assert torch.equal(whole.loop.state.step, plain.state.step)
     for name, values in plain.metrics.items():
         assert torch.equal(whole.metrics[name].float(), torch.from_numpy(values))
+
+
+@pytest.fixture
+def large_from_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every team takes the way of the largest, by cells and neighbour lists."""
+    monkeypatch.setattr(neighbours, "CUDA_DENSE", 0)
+    monkeypatch.setattr(graph, "CUDA_DENSE", 0)
+    monkeypatch.setattr(windowed, "DENSE", {"cpu": 0, "cuda": 0})
+    yield
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("room", [1.25, 0.3], ids=["roomy", "outgrown"])
+def test_steps_of_a_large_team(room: float, large_from_one: None) -> None:
+    """By lists of a fixed length, also where they turn out too short: then with more room again."""
+    config = mast_swarm.NavigationConfig(agents=few(300, 5))
+    world, seeds, steps = mast_swarm.Navigation(config, DEVICE), few([3, 4], [3]), few(40, 2)
+    policy = mast_swarm.Policy(REMEMBERS, seed=1).to(DEVICE)
+    plain = rollout(world, policy, seeds, steps, plain=True)
+    with torch.inference_mode():
+        whole = captured_rollout(Loop(world, Central(policy, world)), seeds, steps, room=room)
+    assert whole.steady.answers and (whole.room > room) == (room < 1)
+    torch.testing.assert_close(whole.loop.state.positions, plain.state.positions, rtol=0, atol=1e-3)
+    for name, values in plain.metrics.items():
+        torch.testing.assert_close(whole.metrics[name].float().cpu(), torch.from_numpy(values), rtol=0, atol=1e-3)
+
+
+def world_of(name: str, **settings: int) -> tuple[mast_swarm.World, str]:
+    """A small world of the policy's task, where the GPU's way is tested, and the policy's name in it."""
+    task, _, policy = name.partition("/")
+    if task == "navigation":
+        return mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=settings.get("agents", 12)), DEVICE), policy
+    maps = {"side": 128.0, "sensor": 32.0, "local_map": 64.0, "seen_map": policy == "mast-m"}
+    config = mast_swarm.CoverageConfig(agents=3, features=3, **maps)
+    return mast_swarm.Coverage(config, DEVICE), policy
+
+
+CENTRAL = ["navigation/mast-m", "navigation/mast-c", "coverage/mast-m", "coverage/lpac-k3"]
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_no_step_waits_for_the_gpu(name: str) -> None:
+    """What a graph captures, run where waiting is an error: in torch alone here, with kernels in the interpreter."""
+    world, policy = world_of(name)
+    with torch.inference_mode(), as_on_a_gpu():
+        loop = Loop(world, make_actor(policy, world))
+        loop.start([1, 2])
+        whole = CapturedLoop(loop, 4)
+        with unwaiting():
+            whole._unasking()
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("name", ["remembers", "coverage/mast-m"])
+def test_no_step_by_kernels_waits_for_the_gpu(name: str) -> None:
+    if name == "remembers":
+        world: mast_swarm.World = mast_swarm.Navigation(NAVIGATION, DEVICE)
+        actor = Central(mast_swarm.Policy(REMEMBERS).to(DEVICE), world)
+    else:
+        world, policy = world_of(name)
+        actor = make_actor(policy, world)
+    with torch.inference_mode():
+        loop = Loop(world, actor)
+        loop.start([1, 2])
+        whole = CapturedLoop(loop, 4)
+        with unwaiting():
+            whole._unasking()
+
+
+@pytest.mark.kernels
+def test_no_step_of_a_large_team_waits_for_the_gpu(large_from_one: None) -> None:
+    world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=few(3000, 5)), DEVICE)
+    with torch.inference_mode():
+        loop = Loop(world, Central(mast_swarm.Policy(REMEMBERS).to(DEVICE), world))
+        loop.start([1])
+        whole = CapturedLoop(loop, 4)
+        with unwaiting():
+            whole._unasking()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: bool(x.sum() > 0),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: torch.tensor([1.0], device=x.device),
+        lambda x: x.cpu().numpy() if x.is_cuda else x.numpy(),
+        lambda x: torch.repeat_interleave(x.long()),
+    ],
+)
+def test_waiting_is_found(work) -> None:
+    x = torch.ones(4, device=DEVICE)
+    with pytest.raises((Waits, RuntimeError)), unwaiting():
+        work(x)
+
+
+def test_answers_are_taken_for_granted() -> None:
+    steady = Steady("cpu", room=2.0)
+
+    def work(value: int) -> tuple[int, int]:
+        return answer(lambda: value), room_for(torch.tensor([value]))
+
+    assert work(3) == (3, 3) and may_ask()
+    with steady.asking():
+        assert may_ask() and work(100) == (100, 100)
+    for value, outgrown in ((7, False), (201, False), (202, True), (5, True)):
+        with steady.granted():
+            assert not may_ask() and work(value) == (100, 201)
+        assert bool(steady.outgrown) == outgrown  # once outgrown, it stays so until somebody has looked
+    assert work(3) == (3, 3)
 
 
 def test_nothing_is_captured_on_a_cpu() -> None:
@@ -44,19 +177,19 @@ def test_nothing_is_captured_on_a_cpu() -> None:
 
 @on_a_gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", ["navigation/mast-m", "navigation/mast-c", "coverage/mast-m", "coverage/lpac-k3"])
-def test_a_captured_rollout_is_the_plain_one(name: str, precision: str) -> None:
-    task = name.partition("/")[0]
-    world = (
-        mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=60), "cuda")
-        if task == "navigation"
-        else mast_swarm.Coverage(mast_swarm.CoverageConfig(agents=8, features=8), "cuda")
-    )
-    loop = Loop(world, make_actor(name, world), precision=precision)
-    loop.start([0])
-    assert capturable(loop)
-    plain = rollout(world, name, range(5), 20, precision=precision, plain=True)
-    quick = rollout(world, name, range(5), 20, precision=precision)
+@pytest.mark.parametrize("agents", [60, 3000])
+@pytest.mark.parametrize("name", CENTRAL)
+def test_a_captured_rollout_is_the_plain_one(name: str, agents: int, precision: str) -> None:
+    """3,000 robots: by neighbour lists."""
+    if agents > 60 and name != "navigation/mast-m":
+        pytest.skip("one policy of large teams is enough")
+    world, policy = world_of(name, agents=agents)
+    loop = Loop(world, make_actor(policy, world), precision=precision)
+    with torch.inference_mode():
+        loop.start([0])
+        assert capturable(loop) and capture(loop, 2) is not None
+    plain = rollout(world, policy, range(3), 20, precision=precision, plain=True)
+    quick = rollout(world, policy, range(3), 20, precision=precision)
     torch.testing.assert_close(quick.state.positions, plain.state.positions, rtol=0, atol=1e-3)
     for metric, values in plain.metrics.items():
         assert quick.metrics[metric] == pytest.approx(values, abs=1e-3)

@@ -4,24 +4,31 @@ is."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import cast
 
 import torch
+from torch import Tensor
 
 from mast_swarm.evaluate.actors import Central
 from mast_swarm.evaluate.loop import Loop
-from mast_swarm.model.windowed import DENSE
+from mast_swarm.steady import Steady
 
 
-def captured(work: Callable[[], None], device: torch.device, warm_up: int = 3) -> Callable[[], None]:
-    """`work` reads and writes fixed tensors only. It runs `warm_up` times here before it is captured on a GPU: the
-    caller puts back what that changed."""
+def captured(work: Callable[[], None], device: torch.device, *, alone: bool = False) -> Callable[[], None]:
+    """`work` reads and writes fixed tensors only. It runs a few times here before it is captured on a GPU: the caller
+    puts back what that changed. Work that waits for the GPU cannot be captured: a RuntimeError says so. alone: no other
+    thread of this process uses the GPU now, so that it is found out before anything is captured."""
     if device.type != "cuda":
         return work
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(warm_up):
+        for _ in range(2):
+            work()
+        with _never_waiting() if alone else nullcontext():
             work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
@@ -30,53 +37,118 @@ def captured(work: Callable[[], None], device: torch.device, warm_up: int = 3) -
     return graph.replay
 
 
+@contextmanager
+def _never_waiting() -> Iterator[None]:
+    """Whatever in here would wait for the GPU raises a RuntimeError."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(action="ignore"):  # torch says that it may miss some
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
 class CapturedLoop:
-    """A loop whose control periods run as one graph each: sense, measure, decide, move.
+    """A loop whose control periods run as one graph each: measure, sense, decide, move.
 
     The state lives in the same tensors for good, and so do the metrics of all instants. `metrics[name]` [B, T + 1] is
-    filled up to the instant before the present one; `loop.state` is the present state.
+    filled up to the instant before the present one; `loop.state` is the present state. Of a large team the graph takes
+    for granted how long lists become (`steady`); `settle` looks whether that held, and where it did not, the periods
+    since it last looked run again in a graph with more room.
     """
 
-    def __init__(self, loop: Loop, instants: int) -> None:
-        """loop: one that has started and that `capturable` takes; instants: how many are measured."""
-        self.loop = loop
-        start = loop.state
+    LOOK = 32  # periods after which `step` settles by itself: to look means to wait
+
+    def __init__(self, loop: Loop, instants: int, room: float = 1.25) -> None:
+        """loop: one that has started and that `capturable` takes; instants: how many are measured; room: how long lists
+        may become, in units of what they are at first."""
+        self.loop, self.room, self.since = loop, room, 0  # periods that nobody has looked at
+        device, start = loop.world.device, loop.state
+        self.actor = cast(Central, loop.actor)
         loop.state = type(start)(**{name: value.clone() for name, value in vars(start).items()})
-        self.at = torch.zeros(1, dtype=torch.int64, device=loop.world.device)  # the present instant
+        self.at = torch.zeros(1, dtype=torch.int64, device=device)  # the present instant
         self.metrics = {
             name: value.new_zeros(len(value), instants) for name, value in loop.world.metrics(start).items()
         }
-        self.step = captured(self._instant, loop.world.device)
-        for name, value in vars(start).items():
-            getattr(loop.state, name).copy_(value)
-        self.at.zero_()
+        self.kept = dict(vars(loop.state)) | {"at": self.at}  # all that a period changes, but for the metrics
+        if self.actor.trail is not None:
+            self.actor.trail.begin(start.positions)
+            self.kept |= {"instant": self.actor.trail.instant, "past": self.actor.trail.past}
+        self.looked_at = {name: value.clone() for name, value in self.kept.items()}
+        self._capture()
+
+    def step(self) -> None:
+        """One control period."""
+        self._period()
+        self.since += 1
+        if self.since == self.LOOK:
+            self.settle()
+
+    def settle(self) -> None:
+        """Look whether all periods so far are right, and run those again that are not."""
+        while self.steady.answers and bool(self.steady.outgrown):
+            self.room *= 2
+            self._put_back()
+            self._capture()
+            for _ in range(self.since):
+                self._period()
+        self.since = 0
+        for name, value in self.kept.items():
+            self.looked_at[name].copy_(value)
 
     def measure(self) -> None:
-        """The metrics of the present instant."""
-        for name, value in self.loop.world.metrics(self.loop.state).items():
-            rows = self.metrics[name]
-            rows.index_copy_(1, self.at.clamp_max(rows.shape[1] - 1), value[:, None])  # warming up runs past the end
+        """The metrics of the present instant, once all before it are right."""
+        self.settle()
+        self._measure()
+
+    def _capture(self) -> None:
+        self.steady = Steady(self.loop.world.device, self.room)
+        self._period = self._unasking  # lets go of the memory of a graph before
+        with self.steady.asking():
+            self._instant()
+        self._put_back()
+        self._period = captured(self._unasking, self.loop.world.device, alone=True)
+        self._put_back()
+        self.steady.outgrown.zero_()
+
+    def _put_back(self) -> None:
+        for name, value in self.looked_at.items():
+            self.kept[name].copy_(value)
+
+    def _unasking(self) -> None:
+        with self.steady.granted():
+            self._instant()
 
     def _instant(self) -> None:
-        self.measure()
+        self._measure()
         self.loop.sense()
         after = self.loop.world.step(self.loop.state, self.loop.decide())
         for name, ours in vars(self.loop.state).items():
             ours.copy_(getattr(after, name))
         self.at += 1
+        trail = self.actor.trail
+        if trail is not None:  # back into the tensors that the graph knows
+            trail.instant, trail.past = (self._into(name, getattr(trail, name)) for name in ("instant", "past"))
+
+    def _measure(self) -> None:
+        for name, value in self.loop.world.metrics(self.loop.state).items():
+            rows = self.metrics[name]
+            rows.index_copy_(1, self.at.clamp_max(rows.shape[1] - 1), value[:, None])  # warming up runs past the end
+
+    def _into(self, name: str, value: Tensor) -> Tensor:
+        return self.kept[name].copy_(value)
 
 
 def capturable(loop: Loop) -> bool:
-    """Whether the whole control period is the same work each time: a policy in one pass on a GPU, over a mask of all
-    pairs. Neighbour lists of larger teams are as long as the data say, and so are views of robots that run alone."""
-    if loop.world.device.type != "cuda" or type(loop.actor) is not Central:
-        return False
-    tokens = loop.state.positions.shape[1] * (2 if getattr(loop.actor.policy.config, "variant", None) == "C" else 1)
-    return loop.actor.attention_radius is None or tokens <= DENSE["cuda"]
+    """Whether a control period may be the same work each time: a policy in one pass on a GPU, in a world whose state is
+    tensors there. Views of robots that run alone are as large as the data say, and a controller may do anything."""
+    on_a_gpu = loop.world.device.type == "cuda" and type(loop.actor) is Central
+    return on_a_gpu and all(isinstance(v, Tensor) and v.device.type == "cuda" for v in vars(loop.state).values())
 
 
 def capture(loop: Loop, instants: int) -> CapturedLoop | None:
-    """The loop with captured control periods; None where they cannot be, and a world that stands in the way is told."""
+    """The loop with captured control periods; None where they cannot be, and what stands in the way is told."""
     if not capturable(loop):
         return None
     start = loop.state
@@ -84,6 +156,8 @@ def capture(loop: Loop, instants: int) -> CapturedLoop | None:
         return CapturedLoop(loop, instants)
     except RuntimeError as error:  # for example a world that asks the GPU for a number on its way
         loop.state = start
+        if isinstance(loop.actor, Central) and loop.actor.trail is not None:
+            loop.actor.trail.begin(start.positions)
         logging.getLogger("mast_swarm").warning(
             "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s",
             loop.world.task,

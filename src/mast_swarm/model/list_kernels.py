@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mast_swarm import steady
 from mast_swarm.space._gpu import apart
 
 _BLOCK, _TABLE_BLOCK = 4, 8  # keys at a time, without a table and with one: each the faster there
@@ -103,9 +104,9 @@ def _attend_backward(
     tl.store(into + 2 * WIDTH, tl.reshape(dv, [WIDTH]).to(grad_qkv.dtype.element_ty))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["room"])
 def _neighbours(
-    positions, label, begin, end, start, count, rows, squared,
+    positions, label, begin, end, start, count, rows, squared, room,
     FILL: tl.constexpr, LABELLED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The points of three runs that are near one point, by one warp: how many, or (FILL) which, ascending."""
@@ -125,7 +126,8 @@ def _neighbours(
                 near = near & (tl.load(label + at, mask=inside, other=0) == own)
             near = inside & (near | (at == r))  # everyone sees itself, in the run that it is in
             if FILL:
-                tl.store(rows + found + tl.cumsum(near.to(tl.int32), 0) - 1, at, mask=near)
+                place = found + tl.cumsum(near.to(tl.int32), 0) - 1
+                tl.store(rows + place, at, mask=near & (place < room))
             found += tl.sum(near.to(tl.int32), 0)
     if not FILL:
         tl.store(count + r, found)
@@ -236,11 +238,14 @@ def neighbours(
     count = torch.empty(len(positions), dtype=torch.int64, device=positions.device)
     given = (positions, positions if label is None else label, begin, end)
     shape = {"LABELLED": label is not None, "BLOCK": 32, "num_warps": 1, "enable_fp_fusion": False}
-    _neighbours[(len(positions),)](*given, count, count, count, squared, FILL=False, **shape)
+    _neighbours[(len(positions),)](*given, count, count, count, squared, 0, FILL=False, **shape)
     ends = count.cumsum(0)
     start = ends - count
-    rows = torch.empty(int(ends[-1]), dtype=torch.int64, device=positions.device)
-    _neighbours[(len(positions),)](*given, start, count, rows, squared, FILL=True, **shape)
+    rows = torch.empty(steady.room_for(ends[-1:]), dtype=torch.int64, device=positions.device)
+    if not steady.may_ask():  # what finds no room is left out, and nothing is read or written beyond it
+        start = start.clamp_max(len(rows))
+        count = torch.minimum(count, len(rows) - start)
+    _neighbours[(len(positions),)](*given, start, count, rows, squared, len(rows), FILL=True, **shape)
     return rows, start, count
 
 

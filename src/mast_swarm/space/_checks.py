@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,4 +64,4 @@ def check_radius(radius: float) -> None:
 
 def squared(radius: float, dtype: torch.dtype) -> float:
     """The squared radius rounded to dtype, so that every method compares d2 with the same number."""
-    return float(torch.tensor(radius * radius, dtype=dtype))
+    return float(np.float32(radius * radius)) if dtype == torch.float32 else radius * radius

@@ -350,10 +350,10 @@ def block(cells: Cells, queries: Tensor, environment: Tensor) -> tuple[Tensor, T
 
 def nearest(
     cells: Cells, queries: Tensor, points: Tensor, who: Tensor | None, exclude_self: bool,
-    near: Tensor, index: Tensor, unproven: Tensor,
+    near: Tensor, index: Tensor, unproven: Tensor, reach: int = REACH,
 ) -> None:  # fmt: skip
-    """Writes d2 and index [B * M, k] of the k nearest points that the cells up to REACH away from each query hold, ties
-    to the lowest index, inf and -1 where there are fewer, and whether what is farther off could be nearer.
+    """Writes d2 and index [B * M, k] of the k nearest points that the cells up to `reach` away from each query hold,
+    ties to the lowest index, inf and -1 where there are fewer, and whether what is farther off could be nearer.
 
     queries: [B, M, 2], points: [B, N, 2], who: the flat queries to do, all if None, unproven: [B * M] uint8.
     """
@@ -363,7 +363,7 @@ def nearest(
         queries.contiguous(), who, points.reshape(-1, 2)[cells.order], cells.order,
         cells.key, cells.origin, cells.side, cells.size, near, index, unproven, count, m, n, n.bit_length(),
         AXIS=cells.AXIS, SLACK=cells.SLACK, EXCLUDE=exclude_self, K=k, SLOTS=triton.next_power_of_2(k),
-        REACH=REACH, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
+        REACH=reach, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mast_swarm import steady
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.space.dense import squared_distance
 
@@ -119,7 +120,16 @@ def _extent(box: tuple[Tensor, Tensor]) -> Tensor:
 
 def _fine(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
     """The first grid: cells of about two points where they are spread evenly over their box, smaller where some cell
-    of the environment is crowded. Waits for the device for each size tried."""
+    of the environment is crowded. Waits for the device for each size tried; in steady work the sizes are those that
+    were found at first, for they decide how quick a search is and not what it finds."""
+    if not steady.may_ask():
+        return Cells.build(points, steady.answer(lambda: points.new_zeros(0)), box)
+    cells = _fitting(points, box)
+    steady.answer(lambda: cells.side)
+    return cells
+
+
+def _fitting(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
     batch, n, _ = points.shape
     extent = _extent(box)
     longer, wanted = extent.amax(-1), max(1, n // 2)
@@ -137,7 +147,8 @@ def _fine(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
 
 
 def _nearest_by_kernel(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
-    """As nearest_cells: each query looks a few cells far, the rest go again with larger cells."""
+    """As nearest_cells: each query looks a few cells far, the rest go again with larger cells. In steady work each
+    looks as far as it must: the few that are far from all others take longer, and nobody asks if there are any."""
     batch, m, _ = queries.shape
     near = queries.new_empty((batch * m, k))
     index = torch.empty((batch * m, k), dtype=torch.int64, device=queries.device)
@@ -145,9 +156,10 @@ def _nearest_by_kernel(queries: Tensor, points: Tensor, k: int, exclude_self: bo
     box = points.aminmax(dim=1)
     cells, waiting = _fine(points, box), None
     while True:
-        gpu.nearest(cells, queries, points, waiting, exclude_self, near, index, unproven)
-        waiting = unproven.nonzero().flatten()
-        if not waiting.numel():
+        reach = gpu.REACH if steady.may_ask() else 2**Cells.AXIS
+        gpu.nearest(cells, queries, points, waiting, exclude_self, near, index, unproven, reach)
+        waiting = unproven.nonzero().flatten() if steady.may_ask() else None
+        if waiting is None or not waiting.numel():
             return near.sqrt_().view(batch, m, k), index.view(batch, m, k)
         cells = Cells.build(points, cells.side * (2 * gpu.REACH), box)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
+from mast_swarm.kernels import on_gpu
 from mast_swarm.observation import Observed
 from mast_swarm.space.apart import keep_apart
 from mast_swarm.tasks.base import WorldConfig
@@ -197,7 +198,7 @@ def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
         raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}{advice}")
     if tuple(command.shape) != expected:
         raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
-    if command.device.type == "cpu" and not bool(torch.isfinite(command).all()):
+    if not on_gpu(command) and not bool(torch.isfinite(command).all()):
         environment, robot = torch.nonzero(~torch.isfinite(command).all(-1))[0].tolist()
         raise MastError(f"command of robot {robot} in environment {environment} is not finite: check the policy")
     return command
