@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from devices import DEVICE, few, plainly
 from mast_swarm.space import Graph, components, count_within, hops, nearest, neighbour_graph, radius_graph, reachable
@@ -44,11 +49,68 @@ def test_same_as_on_the_cpu(n):
         label = torch_dense.labels(graph.adjacency())
     assert torch.equal(components(copy).cpu(), label) and torch.equal(spread_labels(copy).cpu(), label)
     if torch_cells.gpu is not None:
-        lowest = torch_cells.gpu.labels(copy.source, copy.target, copy.batch * n)
-        assert torch.equal((lowest % n).view(-1, n).cpu(), label)
+        assert torch.equal(torch_cells.gpu.labels(copy.source, copy.target, copy.batch, n).cpu(), label)
     assert torch.equal(reachable(copy).cpu(), torch_dense.closure(graph.adjacency()))
     for limit in (None, 4):
         assert torch.equal(hops(copy, limit).cpu(), torch_dense.hops(graph.adjacency(), limit))
+
+
+def lowest_by_scipy(source: np.ndarray, target: np.ndarray, count: int) -> np.ndarray:
+    """The lowest node of each node's component."""
+    links = coo_array((np.ones(len(source), bool), (source, target)), (count, count))
+    parts, name = connected_components(links, directed=False)
+    lowest = np.full(parts, count)
+    np.minimum.at(lowest, name, np.arange(count))
+    return lowest[name]
+
+
+SHAPES = ("sparse", "dense", "chain", "star", "ladder", "none")
+
+
+@pytest.mark.kernels
+@settings(deadline=None, max_examples=few(200, 12), suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seed=st.integers(0, 10**6),
+    batch=st.integers(1, 3),
+    nodes=st.integers(1, few(3000, 90)),
+    shape=st.sampled_from(SHAPES),
+    shuffled=st.booleans(),
+)
+def test_components_of_any_graph(seed: int, batch: int, nodes: int, shape: str, shuffled: bool) -> None:
+    """Edges in any order, one way or both, repeated, and loops; long chains, whose numbers run along them or not."""
+    rng, every = np.random.default_rng(seed), np.arange(nodes)
+    ends = {
+        "sparse": (rng.integers(0, nodes, nodes // 2), rng.integers(0, nodes, nodes // 2)),
+        "dense": (rng.integers(0, nodes, 3 * nodes), rng.integers(0, nodes, 3 * nodes)),
+        "chain": (every[1:], every[:-1]),
+        "star": (np.full(nodes, nodes - 1), every),
+        "ladder": (np.r_[every[2:], every[1::2]], np.r_[every[:-2], every[1::2] - 1]),
+        "none": (every[:0], every[:0]),
+    }[shape]
+    name = rng.permutation(nodes) if shuffled else every
+    a, b = (np.concatenate([b * nodes + name[end] for b in range(batch)]) for end in ends)
+    again = rng.random(len(a)) < 0.5
+    a, b = np.r_[a, b[again]], np.r_[b, a[again]]
+    order = rng.permutation(len(a))
+    source, target = (torch.from_numpy(end[order].astype(np.int64)).to(DEVICE) for end in (a, b))
+    label = torch_cells.gpu.labels(source, target, batch, nodes).cpu().numpy()
+    expected = lowest_by_scipy(a, b, batch * nodes) % nodes
+    assert (label.reshape(-1) == expected).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("order", ["as they lie", "at random"])
+def test_components_of_a_million(order: str) -> None:
+    """Again and again: threads meet in another order each time."""
+    n = 1_000_000
+    g = torch.Generator().manual_seed(3)
+    points = torch.rand((1, n, 2), generator=g) * 100_000
+    if order == "as they lie":  # neighbours have near numbers, so that chains are long
+        points = points[:, points[0, :, 0].argsort()]
+    graph = neighbour_graph(nearest(points.cuda(), points.cuda(), 3, exclude_self=True)[1])
+    expected = lowest_by_scipy(graph.source.cpu().numpy(), graph.target.cpu().numpy(), n)
+    for _ in range(5):
+        assert (components(graph)[0].cpu().numpy() == expected).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -23,6 +23,7 @@ REACH = 4  # cells that `nearest` looks away from a query's own, at most: a powe
 _QUERIES = 32  # a program, which is one warp: it waits for none but its own longest
 _FEW, _PAIRS = 512, 4096  # points of a small team at most, and pairs that a program holds
 _FEW_LINKED = 128  # robots of a small team whose links a program holds
+_CHAINS = 64  # chains of parents that a program follows; it is one warp and waits for the longest of them
 
 
 @triton.jit
@@ -202,40 +203,61 @@ def _count(
 
 
 @triton.jit
+def _hook(parent, source, target, edges, EDGES: tl.constexpr):
+    """Every node below the lowest of its neighbours, without looking at what is above: much of the work in one go. What
+    another neighbour says is lost here, and `_join` finds it again. A parent is never higher than its child."""
+    e = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
+    there = e < edges
+    a, b = tl.load(source + e, mask=there, other=0), tl.load(target + e, mask=there, other=0)
+    low = tl.minimum(a, b).to(parent.dtype.element_ty)
+    tl.atomic_min(parent + tl.maximum(a, b), low, mask=there & (a != b), sem="relaxed")
+
+
+@triton.jit
 def _root(parent, node, on):
-    """Where the chain of parents of each node ends, as far as it is known by now."""
-    above = tl.load(parent + node, mask=on, other=0, volatile=True)
-    above = tl.where(on, above, node)
+    """Where the chain of parents of each node ends, as far as it is known by now.
+
+    On the way each node is hung below its parent's parent, so that chains stay short for whoever comes next. Threads
+    may undo each other's shortcuts, but only by another of the node's ancestors; what has no parent is never touched.
+    """
+    above = tl.where(on, tl.load(parent + node, mask=on, other=0, volatile=True), node)
     while tl.max((above != node).to(tl.int32), 0) > 0:
-        node = above
-        above = tl.load(parent + node, mask=on, other=0, volatile=True)
-        above = tl.where(on, above, node)
+        top = tl.where(on, tl.load(parent + above, mask=on, other=0, volatile=True), above)
+        tl.store(parent + node, top, mask=on & (top != above))
+        node, above = above, top
     return node
 
 
 @triton.jit
 def _join(parent, source, target, edges, EDGES: tl.constexpr):
-    """Union-find: the higher root of an edge's two ends is hung below the lower one, again where another thread was
-    faster. A parent is never higher than its child, so the last root of a component is its lowest node."""
+    """Union-find: the higher root of an edge's two ends is hung below the lower one. Most edges find that their ends
+    have one root already. Where another thread was faster the higher one had a parent, which it may have lost by this:
+    that one and the lower are joined next. Each time the higher gets lower, so it ends."""
     e = tl.program_id(0).to(tl.int64) * EDGES + tl.arange(0, EDGES)
     open = e < edges
-    a, b = tl.load(source + e, mask=open, other=0), tl.load(target + e, mask=open, other=0)
+    a = tl.load(source + e, mask=open, other=0).to(parent.dtype.element_ty)
+    b = tl.load(target + e, mask=open, other=0).to(parent.dtype.element_ty)
     a, b = _root(parent, a, open), _root(parent, b, open)
     open = open & (a != b)
     while tl.max(open.to(tl.int32), 0) > 0:
         high, low = tl.maximum(a, b), tl.minimum(a, b)
-        # Closed edges compare with -1, which is no parent: they change nothing.
-        before = tl.atomic_cas(parent + high, tl.where(open, high, -1), low)
+        before = tl.atomic_min(parent + high, low, mask=open, sem="relaxed")
         open = open & (before != high)
         a, b = _root(parent, tl.where(open, before, 0), open), _root(parent, tl.where(open, low, 0), open)
         open = open & (a != b)
 
 
 @triton.jit
-def _flatten(parent, label, nodes, NODES: tl.constexpr):
+def _flatten(parent, label, nodes, each, NODES: tl.constexpr, FINAL: tl.constexpr):
+    """Every node right below its root; finally the roots' numbers within environments of `each` nodes."""
     node = tl.program_id(0).to(tl.int64) * NODES + tl.arange(0, NODES)
     there = node < nodes
-    tl.store(label + node, _root(parent, tl.where(there, node, 0), there), mask=there)
+    own = tl.where(there, node, 0).to(parent.dtype.element_ty)
+    root = _root(parent, own, there)
+    if FINAL:
+        tl.store(label + node, (root % each).to(tl.int64), mask=there)
+    else:
+        tl.store(parent + node, root, mask=there & (root != own))
 
 
 @triton.jit
@@ -303,9 +325,9 @@ def nearest_of_few(queries: Tensor, points: Tensor, k: int, exclude_self: bool) 
     return distance, index
 
 
-def takes_few_linked(adjacency: Tensor) -> bool:
-    """Whether `labels_of_few` takes links [B, N, N]."""
-    return 0 < adjacency.shape[-1] <= _FEW_LINKED
+def takes_few_linked(nodes: int) -> bool:
+    """Whether `labels_of_few` takes links of so many robots."""
+    return 0 < nodes <= _FEW_LINKED
 
 
 def labels_of_few(adjacency: Tensor) -> Tensor:
@@ -379,13 +401,21 @@ def count_within(cells: Cells, queries: Tensor, points: Tensor, squared: float) 
     return count
 
 
-def labels(source: Tensor, target: Tensor, nodes: int) -> Tensor:
-    """The lowest node of each node's component, [nodes] int64, from edges [E]."""
-    parent = torch.arange(nodes, device=source.device)
+def labels(source: Tensor, target: Tensor, batch: int, nodes: int) -> Tensor:
+    """The lowest node of each node's component within its environment, [B, N] int64, from edges [E] in flat numbering.
+
+    In the manner of ECL-CC (Jaiganesh and Burtscher 2018): nodes hang below their lowest neighbour, chains are made
+    short, and only then edges are joined one by one, of which few find anything left to do. Nothing waits.
+    """
+    count, source, target = batch * nodes, source.contiguous(), target.contiguous()
+    small = count < 2**31
+    parent = torch.arange(count, dtype=torch.int32 if small else torch.int64, device=source.device)
+    label = torch.empty((batch, nodes), dtype=torch.int64, device=source.device)
+    over_edges, over_nodes = (triton.cdiv(len(source), _CHAINS),), (triton.cdiv(count, _CHAINS),)
+    shape = {"num_warps": 1}
     if len(source):
-        _join[(triton.cdiv(len(source), 256),)](
-            parent, source.contiguous(), target.contiguous(), len(source), EDGES=256
-        )
-    label = torch.empty_like(parent)
-    _flatten[(triton.cdiv(nodes, 256),)](parent, label, nodes, NODES=256)
+        _hook[(triton.cdiv(len(source), 512),)](parent, source, target, len(source), EDGES=512)
+        _flatten[over_nodes](parent, label, count, nodes, NODES=_CHAINS, FINAL=False, **shape)
+        _join[over_edges](parent, source, target, len(source), EDGES=_CHAINS, **shape)
+    _flatten[over_nodes](parent, label, count, nodes, NODES=_CHAINS, FINAL=True, **shape)
     return label

@@ -126,7 +126,7 @@ def closure(adjacency: Tensor) -> Tensor:
 
 def labels(adjacency: Tensor) -> Tensor:
     """Lowest index of each robot's weakly connected component, [B, N] int64."""
-    if gpu is not None and on_gpu(adjacency) and gpu.takes_few_linked(adjacency):
+    if gpu is not None and on_gpu(adjacency) and gpu.takes_few_linked(adjacency.shape[-1]):
         return gpu.labels_of_few(adjacency)
     n = adjacency.shape[-1]
     name = torch.arange(n, device=adjacency.device)

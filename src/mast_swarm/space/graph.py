@@ -121,12 +121,13 @@ def components(graph: Graph) -> Tensor:
     if graph.nodes == 0:
         return torch.zeros((graph.batch, 0), dtype=torch.int64, device=graph.device)
     if on_gpu(graph):
-        if graph.nodes <= CUDA_DENSE:
+        # Edges are dear where they have to be listed first, which waits, and where a kernel holds all pairs.
+        dear = isinstance(graph, MatrixGraph) or cells.gpu is None or cells.gpu.takes_few_linked(graph.nodes)
+        if dear and graph.nodes <= CUDA_DENSE:
             return dense.labels(graph.adjacency())
         if cells.gpu is None:
             return spread_labels(graph)
-        lowest = cells.gpu.labels(graph.source, graph.target, graph.batch * graph.nodes)
-        return (lowest % graph.nodes).view(graph.batch, graph.nodes)
+        return cells.gpu.labels(graph.source, graph.target, graph.batch, graph.nodes)
     from mast_swarm.space import _cpu_graph
 
     label = np.empty(graph.batch * graph.nodes, np.int64)
