@@ -55,6 +55,11 @@ class Steady:
             _current.reset(token)
 
 
+def running() -> bool:
+    """Whether the work that runs now is steady: what it launches costs no time of Python's, for a graph launches it."""
+    return _current.get() is not None
+
+
 def may_ask() -> bool:
     """Whether work may ask the device for a number, and wait for it."""
     steady = _current.get()

@@ -19,6 +19,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor, nn
 
+from mast_swarm import steady
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu
 from mast_swarm.model.attention import Attention, attend
 from mast_swarm.model.encoding import Rotation, rotate
@@ -26,9 +27,11 @@ from mast_swarm.model.encoding import Rotation, rotate
 # Numbers from which a kernel of our own is taken: torch's are quicker to start. (`mast bench scale` on an H200: a pass
 # of 1,000 robots, 256,000 numbers, took 2.9 ms with it and 2.1 ms without.)
 _WORTH_A_KERNEL = 1 << 20
-kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+kernels: Any = None  # the modules of GPU kernels, where there is a GPU and Triton
+products: Any = None
 if USABLE:
     from mast_swarm.model import list_kernels as kernels
+    from mast_swarm.model import product_kernels as products
 
 _MOST_THREADS = numba.get_num_threads()
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
@@ -136,9 +139,7 @@ def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.Module
     x [..., d] with asks None (all of x), or x [m, d] with asks [n]; y (None: nothing) and the results are [..., d] or
     [n, d]. Under autocast the kernel gives the norm in half precision, which is what the next product takes.
     """
-    plain = torch.compiler.is_compiling() or torch.is_grad_enabled() or type(norm) is not nn.LayerNorm
-    worth = x.numel() >= _WORTH_A_KERNEL or INTERPRETED
-    if kernels is not None and not plain and worth and on_gpu(x) and x.dtype == torch.float32:
+    if _worth_a_kernel(x) and type(norm) is nn.LayerNorm and x.dtype == torch.float32:
         rows, more = x.flatten(0, -2), None if y is None else y.flatten(0, -2)
         total, normed = kernels.add_normed(rows, asks, more, norm.weight, norm.bias, norm.eps)
         shape = x.shape if asks is None else total.shape
@@ -148,17 +149,66 @@ def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.Module
     return total, norm(total)
 
 
+def _worth_a_kernel(x: Tensor) -> bool:
+    """Whether a kernel of our own works on x, which needs no gradient."""
+    if kernels is None or not on_gpu(x) or torch.compiler.is_compiling() or torch.is_grad_enabled():
+        return False
+    return x.numel() >= _WORTH_A_KERNEL or INTERPRETED or steady.running()
+
+
+def _half_of(x: Tensor) -> torch.dtype | None:
+    """The half precision that products of x are taken in, if they are: its own or that of autocast."""
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return dtype if dtype in (torch.bfloat16, torch.float16) else None
+
+
+def _in_half(parameter: Tensor, half: torch.dtype) -> Tensor:
+    """A layer's parameter in half precision; steady work converts it once."""
+    return steady.answer(lambda: parameter.detach().to(half))
+
+
+def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:
+    """mlp(x), x [..., inputs], of two linear layers with a leaky ReLU between them: by one kernel on a GPU in half
+    precision without gradients."""
+    first, bend, last = mlp if len(mlp) == 3 else (None, None, None)
+    layered = isinstance(first, nn.Linear) and type(bend) is nn.LeakyReLU and isinstance(last, nn.Linear)
+    half = _half_of(x)
+    if layered and half is not None and _worth_a_kernel(x):
+        assert isinstance(first, nn.Linear) and isinstance(bend, nn.LeakyReLU) and isinstance(last, nn.Linear)
+        if products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
+            given = (_in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
+            return products.feed(x.flatten(0, -2), *given, bend.negative_slope).view(*x.shape[:-1], last.out_features)
+    return mlp(x)
+
+
 def projected(
     attention: Attention, h: Tensor, asked: int, rotation: Rotation | None, entry: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Queries [asked, d] of the first rows of h [n, d], keys and values [n, 2 d] of all, without gradients.
 
-    Queries and keys of row r are turned by the phases of rotation[entry[r]] ([U, d_a/2]).
+    Queries and keys of row r are turned by the phases of rotation[entry[r]] ([U, d_a/2]). A kernel that does both at
+    once leaves their elements in an order of its own, the same for queries and keys.
     """
+    d, heads, half = h.shape[1], attention.heads, _half_of(h)
+    if (
+        rotation is not None
+        and half is not None
+        and _worth_a_kernel(h)
+        and products.takes_projection(d, heads, h.device)
+    ):
+        weight, bias, rows = _in_half(attention.qkv.weight, half), _in_half(attention.qkv.bias, half), h.to(half)
+        if asked == len(h):
+            qkv = products.project(rows, weight, bias, *rotation, entry, heads, 2 * d)
+            return qkv[:, :d], qkv[:, d:]
+        return (
+            products.project(rows[:asked], weight[:d], bias[:d], *rotation, entry[:asked], heads, d),
+            products.project(rows, weight[d:], bias[d:], *rotation, entry, heads, d),
+        )
     q, kv = (loopable(part) for part in attention.split(h, asked))
     if rotation is not None:
-        turn_rows(q, rotation, entry[:asked], attention.heads)
-        turn_rows(kv[:, : h.shape[1]], rotation, entry, attention.heads)
+        turn_rows(q, rotation, entry[:asked], heads)
+        turn_rows(kv[:, :d], rotation, entry, heads)
     return q, kv
 
 

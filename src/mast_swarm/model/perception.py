@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.config import ModelConfig
+from mast_swarm.model.lists import feed
 
 convolution: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:
@@ -63,7 +64,7 @@ class MLPPerception(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         if features.ndim != 3 or features.shape[-1] != self.inputs:
             raise MastError(f"features have shape {tuple(features.shape)}: expected [B, N, {self.inputs}]")
-        return self.mlp(features)
+        return feed(self.mlp, features)
 
 
 @perception("cnn")

@@ -26,6 +26,7 @@ from mast_swarm.model.learned import (
     check_positions,
     seeded,
 )
+from mast_swarm.model.lists import feed
 from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.mast import MAST
 from mast_swarm.model.perception import make_perception
@@ -96,7 +97,7 @@ class Policy(Learned):
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""
-        return self.head(y).to(self.dtype) * self.config.action_scale
+        return feed(self.head, y).to(self.dtype) * self.config.action_scale
 
     def forward(
         self,
