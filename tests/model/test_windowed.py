@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from devices import GPU, few
+from devices import DEVICE, GPU, HALF, few
 from mast_swarm.errors import MastError
 from mast_swarm.model import Policy, PolicyConfig, windowed
-from mast_swarm.model.attention import allowed, attend_packed
+from mast_swarm.model.attention import Attention, allowed, attend_packed
 from mast_swarm.model.encoding import make_encoding
 from mast_swarm.model.windowed import choose, find_window
 
@@ -84,6 +84,40 @@ def test_paths_agree_in_value_and_gradient(
         assert torch.allclose(found, expected, atol=1e-5), path
         (ours,) = torch.autograd.grad(found, qkv, weight)
         assert torch.allclose(ours, grad, atol=1e-5), path
+
+
+@pytest.mark.kernels
+@settings(deadline=None, max_examples=few(60, 10))
+@given(
+    kind=st.sampled_from(["uniform", "clustered", "one cell", "far apart"]),
+    batch=st.integers(1, 3),
+    tokens=st.integers(1, few(300, 40)),
+    component=st.sampled_from([None, "labels"]),
+    turned=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_tiles_attend_as_all_pairs_do(
+    kind: str, batch: int, tokens: int, component: str | None, turned: bool, seed: int
+) -> None:
+    """In half precision; tiles hold tokens of several rows of cells, and of several environments."""
+    config = PolicyConfig(
+        heads=2, head_dim=few(32, 16), attention_radius=RADIUS, encoding="rope-g" if turned else "none"
+    )
+    torch.manual_seed(seed)
+    attention = Attention(config).requires_grad_(False)
+    positions, h = scatter(kind, batch, tokens, seed), torch.randn(batch, tokens, config.width)
+    label = labels(component, positions, seed)
+    rotation = make_encoding(config).rotation(positions.double())
+    mask = allowed(positions, RADIUS, label)
+    expected = attend_packed(attention.qkv(h), 2, rotation, mask)
+    place, label, h, attention = (t if t is None else t.to(DEVICE) for t in (positions, label, h, attention))
+    there = None if rotation is None else tuple(table.to(DEVICE) for table in rotation)
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF):
+        pattern = windowed.prepare(config, place, label, there, "kernel")
+        assert isinstance(pattern, windowed.Tiled)
+        found = pattern.restore(pattern.attend(attention, pattern.arrange(h).to(HALF)))
+    off = (found.float().cpu() - expected).norm() / expected.norm()
+    assert found.dtype == HALF and off < (2e-2 if torch.bfloat16 == HALF else 3e-3)
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])

@@ -156,7 +156,7 @@ def _worth_a_kernel(x: Tensor) -> bool:
     return x.numel() >= _WORTH_A_KERNEL or INTERPRETED or steady.running()
 
 
-def _half_of(x: Tensor) -> torch.dtype | None:
+def half_of(x: Tensor) -> torch.dtype | None:
     """The half precision that products of x are taken in, if they are: its own or that of autocast."""
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
@@ -173,7 +173,7 @@ def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:
     precision without gradients."""
     first, bend, last = mlp if len(mlp) == 3 else (None, None, None)
     layered = isinstance(first, nn.Linear) and type(bend) is nn.LeakyReLU and isinstance(last, nn.Linear)
-    half = _half_of(x)
+    half = half_of(x)
     if layered and half is not None and _worth_a_kernel(x):
         assert isinstance(first, nn.Linear) and isinstance(bend, nn.LeakyReLU) and isinstance(last, nn.Linear)
         if products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
@@ -190,7 +190,7 @@ def projected(
     Queries and keys of row r are turned by the phases of rotation[entry[r]] ([U, d_a/2]). A kernel that does both at
     once leaves their elements in an order of its own, the same for queries and keys.
     """
-    d, heads, half = h.shape[1], attention.heads, _half_of(h)
+    d, heads, half = h.shape[1], attention.heads, half_of(h)
     if (
         rotation is not None
         and half is not None

@@ -5,7 +5,8 @@ skip those too far apart. There are three ways to attend, with one meaning:
 
 - dense: a mask of all pairs (`attention.allowed`), for small teams;
 - lists: neighbour lists in plain torch, on any device; slow, and what the others are measured by;
-- kernel: neighbour lists read in place, by compiled loops on the CPU and by Triton on a GPU, forwards and backwards.
+- kernel: neighbour lists read in place, by compiled loops on the CPU and by Triton on a GPU, forwards and backwards; on
+  a GPU in half precision without gradients by tiles of tokens that lie near each other, which need no lists.
 
 Symbols: n = B T tokens in flat numbering b T + i, E listed pairs, d width, H heads.
 """
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.kernels import on_gpu
+from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model import lists as listed
 from mast_swarm.model.attention import Attention, Pattern, all_pairs
 from mast_swarm.model.config import PolicyConfig
@@ -32,6 +33,10 @@ from mast_swarm.space.neighbours import pairs_within
 
 if TYPE_CHECKING:
     from mast_swarm.model.mast import Block
+
+tiles: Any = None  # the module of GPU kernels for tiles, where there is a GPU and Triton
+if USABLE:
+    from mast_swarm.model import tile_kernels as tiles
 
 PATHS = ("dense", "lists", "kernel")
 # Tokens up to which the mask of all pairs is taken: on the CPU where lists overtake it, on a GPU also what a captured
@@ -53,7 +58,17 @@ def prepare(
     path = choose(path, positions.shape[1], radius, positions.device, config.heads, head_dim)
     if path == "dense" or radius is None:
         return all_pairs(positions, radius, component, rotation, head_dim)
+    half = listed.half_of(positions) is not None and not torch.is_grad_enabled()
+    if path == "kernel" and half and _by_cells(positions, component) and tiles.takes(config.heads, head_dim):
+        _check_finite(positions)
+        return _by_kernel(positions.detach(), radius, component, rotation, tiled=True)
     return find_window(positions, radius, component, path, rotation)
+
+
+def _by_cells(positions: Tensor, component: Tensor | None) -> bool:
+    """Whether GPU kernels find who is near whom."""
+    matrix = component is not None and component.dtype == torch.bool
+    return on_gpu(positions) and not matrix and positions.dtype == torch.float32 and positions.numel() > 0
 
 
 def choose(path: str, tokens: int, radius: float | None, device: torch.device, heads: int, head_dim: int) -> str:
@@ -73,11 +88,9 @@ def choose(path: str, tokens: int, radius: float | None, device: torch.device, h
 
 
 @dataclass(frozen=True)
-class Window(Pattern):
-    """Neighbour lists of n = B T tokens, taken in the order of `order`, in plain torch."""
+class Ordered(Pattern):
+    """n = B T tokens, taken in the order of `order`."""
 
-    lists: Lists  # whom each attends to, itself among them
-    back: Lists  # who attends to each; the same object where seeing is mutual
     order: Tensor | None  # [n] int64: the token at each place, environment by environment; None: as they come
     rotation: Rotation | None  # tables [n, d_a/2], in that order
 
@@ -89,6 +102,30 @@ class Window(Pattern):
             return y
         rows = y.flatten(0, 1)
         return torch.empty_like(rows).index_copy_(0, self.order, rows).view_as(y)
+
+
+@dataclass(frozen=True)
+class Tiled(Ordered):
+    """By kernels on a GPU: tiles of tokens that follow each other, in the order of their cells."""
+
+    place: Tensor  # [n, 2] metres
+    label: Tensor | None  # [n]
+    runs: tuple[Tensor, Tensor]  # begin and end [n, 3] of the tokens in the cells around each
+    radius: float
+
+    def attend(self, attention: Attention, h: Tensor) -> Tensor:
+        rows, heads = h.flatten(0, 1), attention.heads
+        q, kv = projected(attention, rows, len(rows), self.rotation, torch.arange(len(rows), device=h.device))
+        given = (self.place, self.label, *self.runs, h.shape[1], self.radius * self.radius, heads)
+        return tiles.attend_tiles(q, kv, *given).view_as(h)
+
+
+@dataclass(frozen=True)
+class Window(Ordered):
+    """Neighbour lists, in plain torch."""
+
+    lists: Lists  # whom each attends to, itself among them
+    back: Lists  # who attends to each; the same object where seeing is mutual
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
         n, heads = len(self.lists.count), attention.heads
@@ -150,11 +187,10 @@ def find_window(
 ) -> Window:
     """Everyone nearer than `radius` metres and of one component, and itself; arguments as in `prepare`."""
     points = positions.detach()
-    if steady.may_ask() and not bool(torch.isfinite(points).all()):
-        raise MastError("positions hold NaN or infinity: check the state they come from")
+    _check_finite(points)
     matrix = component is not None and component.dtype == torch.bool
-    if path == "kernel" and on_gpu(points) and not matrix and points.dtype == torch.float32 and points.numel():
-        return _by_kernel(points, radius, component, rotation)
+    if path == "kernel" and _by_cells(points, component):
+        return cast(Window, _by_kernel(points, radius, component, rotation, tiled=False))
     batch, tokens, _ = points.shape
     n = batch * tokens
     order = None
@@ -173,7 +209,13 @@ def find_window(
     if matrix:
         turned = source.argsort(stable=True)
         back = _with_itself(target[turned], source[turned], n)
-    return (KernelWindow if path == "kernel" else Window)(forth, back, order, _rows(rotation, order))
+    return (KernelWindow if path == "kernel" else Window)(order, _rows(rotation, order), forth, back)
+
+
+def _check_finite(positions: Tensor) -> None:
+    """In steady work nobody asks: whoever looks at the results finds out."""
+    if steady.may_ask() and not bool(torch.isfinite(positions).all()):
+        raise MastError("positions hold NaN or infinity: check the state they come from")
 
 
 def _rows(rotation: Rotation | None, order: Tensor | None) -> Rotation | None:
@@ -195,16 +237,20 @@ def _with_itself(source: Tensor, target: Tensor, n: int) -> Lists:
     return Lists(rows, before + every, count + 1)
 
 
-def _by_kernel(points: Tensor, radius: float, component: Tensor | None, rotation: Rotation | None) -> Window:
+def _by_kernel(
+    points: Tensor, radius: float, component: Tensor | None, rotation: Rotation | None, tiled: bool
+) -> Ordered:
     """On a GPU: tokens in the order of their cells, which keeps those read together near in memory."""
     batch, tokens, _ = points.shape
     cells = Cells.build(points, torch.full((batch,), radius * SLACK, device=points.device))
-    there = points.reshape(-1, 2)[cells.order]
-    begin, end, _ = cells.block(there, cells.order // tokens)
-    label = None if component is None else component.reshape(-1)[cells.order].contiguous()
-    found = listed.kernels.neighbours(there, label, begin.contiguous(), end.contiguous(), radius * radius)
-    lists = Lists(*found)
-    return KernelWindow(lists, lists, cells.order, _rows(rotation, cells.order))
+    order, there = cells.order, points.reshape(-1, 2)[cells.order]
+    begin, end, _ = cells.block(there, order // tokens)
+    label = None if component is None else component.reshape(-1)[order].contiguous()
+    turned, runs = _rows(rotation, order), (begin.contiguous(), end.contiguous())
+    if tiled:
+        return Tiled(order, turned, there, label, runs, radius)
+    lists = Lists(*listed.kernels.neighbours(there, label, *runs, radius * radius))
+    return KernelWindow(order, turned, lists, lists)
 
 
 class _KernelAttention(torch.autograd.Function):

@@ -1,0 +1,101 @@
+"""Attention of a large team by tiles on a GPU (Triton): tokens that lie near each other look around together.
+
+Tokens are sorted by their cells, which are as wide as the window. So all that a token may attend to lies in three runs,
+one for each row of cells next to it, and a tile of tokens that follow each other has much the same runs. A program
+reads the keys and values of a tile's runs once, for all its queries, and multiplies on tensor cores; who is near whom
+is decided pair by pair, from the places. Neighbour lists are not needed.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mast_swarm.space._gpu import apart
+
+_QUERIES, _KEYS, _WARPS = 32, 32, 2  # of a program: tokens of a tile, keys at a time
+_LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _attend_tiles(
+    q, kv, place, label, begin, end, answer, rows, tokens, q_stride, kv_stride, scale, squared,
+    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One head of one tile."""
+    WIDTH: tl.constexpr = HEADS * D
+    wide = tl.arange(0, D)
+    q += tl.program_id(0) % HEADS * D
+    kv += tl.program_id(0) % HEADS * D
+    answer += tl.program_id(0) % HEADS * D
+    r = tl.program_id(0) // HEADS * QUERIES + tl.arange(0, QUERIES)
+    there = r < rows
+    x, y = tl.load(place + 2 * r, mask=there, other=0.0), tl.load(place + 2 * r + 1, mask=there, other=0.0)
+    team = r // tokens * tokens  # the first of the environment
+    own = tl.load(label + r, mask=there, other=0) if LABELLED else r
+    query = tl.load(q + r.to(tl.int64)[:, None] * q_stride + wide[None, :], mask=there[:, None], other=0.0)
+    highest = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    found = tl.zeros([QUERIES, D], tl.float32)
+    # Where the runs before end: those of a tile that begins in one row of cells and ends in the next may overlap, and
+    # nobody counts twice.
+    past = 0
+    for run in range(3):
+        first = tl.load(begin + 3 * r + run, mask=there, other=0).to(tl.int32)
+        last = tl.load(end + 3 * r + run, mask=there, other=0).to(tl.int32)
+        low = tl.maximum(tl.min(tl.where(last > first, first, rows), 0), past)
+        high = tl.max(tl.where(last > first, last, 0), 0)
+        for start in range(low, high, KEYS):
+            at = start + tl.arange(0, KEYS)
+            inside = at < high
+            x2 = tl.load(place + 2 * at, mask=inside, other=0.0)
+            y2 = tl.load(place + 2 * at + 1, mask=inside, other=0.0)
+            near = apart(x2[None, :], y2[None, :], x[:, None], y[:, None]) < squared
+            near = near & (at[None, :] >= team[:, None]) & (at[None, :] < team[:, None] + tokens)
+            if LABELLED:
+                near = near & (own[:, None] == tl.load(label + at, mask=inside, other=0)[None, :])
+            near = (near | (r[:, None] == at[None, :])) & inside[None, :]
+            source = kv + at.to(tl.int64)[:, None] * kv_stride + wide[None, :]
+            keys = tl.load(source, mask=inside[:, None], other=0.0)
+            values = tl.load(source + WIDTH, mask=inside[:, None], other=0.0)
+            score = tl.where(near, tl.dot(query, tl.trans(keys)) * (scale * _LOG2E), float("-inf"))
+            above = tl.maximum(highest, tl.max(score, 1))
+            safe = tl.where(above == float("-inf"), 0.0, above)  # a row that has seen nobody near yet
+            p = tl.exp2(score - safe[:, None])
+            keep = tl.exp2(highest - safe)
+            total = total * keep + tl.sum(p, 1)
+            found = tl.dot(p.to(values.dtype), values, found * keep[:, None])
+            highest = above
+        past = tl.maximum(past, high)
+    total = tl.where(there, total, 1.0)
+    into = answer + r.to(tl.int64)[:, None] * WIDTH + wide[None, :]
+    tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
+
+
+def takes(heads: int, head_dim: int) -> bool:
+    """Whether `attend_tiles` takes heads of this width."""
+    powers = heads & (heads - 1) == 0 and head_dim & (head_dim - 1) == 0
+    return powers and 16 <= head_dim <= 128
+
+
+def attend_tiles(
+    q: Tensor, kv: Tensor, place: Tensor, label: Tensor | None, begin: Tensor, end: Tensor, tokens: int, squared: float,
+    heads: int,
+) -> Tensor:  # fmt: skip
+    """What each of n rows gathers from those nearer than the radius, of one label and of one environment, and itself.
+
+    q [n, d], kv [n, 2 d] keys then values, each head by head, in half precision; place [n, 2] metres and label [n]
+    (None: no labels) in the same order: by environment, of `tokens` rows each, then by cells; begin, end [n, 3] the
+    three runs of rows that hold all near a row, ascending; squared: of the radius -> [n, d].
+    """
+    n, d = q.shape
+    answer = torch.empty((n, d), dtype=q.dtype, device=q.device)
+    _attend_tiles[(triton.cdiv(n, _QUERIES) * heads,)](
+        q, kv, place, place if label is None else label, begin, end, answer, n, tokens, q.stride(0), kv.stride(0),
+        (d // heads) ** -0.5, squared,
+        LABELLED=label is not None, HEADS=heads, D=d // heads, QUERIES=_QUERIES, KEYS=_KEYS,
+        num_warps=_WARPS, num_stages=2, enable_fp_fusion=False,
+    )  # fmt: skip
+    return answer
