@@ -7,9 +7,12 @@ CPU stands for the GPU (see `mast_swarm.kernels`), and two modes of torch look a
 
 from __future__ import annotations
 
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -37,31 +40,43 @@ class Waits(AssertionError):
 
 
 class _Calls(TorchFunctionMode):
+    def __init__(self, waits: Callable[[str], None]) -> None:
+        super().__init__()
+        self.waits = waits
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name in _CALLS and not (name == "as_tensor" and isinstance(args[0], Tensor)):
-            raise Waits(f"{name}: goes between host and device")
+            self.waits(f"{name}: goes between host and device")
         if name == "to" and any(str(leaf) == "cpu" for leaf in (*args[1:], kwargs.get("device"))):
-            raise Waits("to(cpu): goes between host and device")
+            self.waits("to(cpu): goes between host and device")
         return func(*args, **kwargs)
 
 
 class _Operations(TorchDispatchMode):
+    def __init__(self, waits: Callable[[str], None]) -> None:
+        super().__init__()
+        self.waits = waits
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         if name in _OPERATIONS:
-            raise Waits(f"{func}: reads values on the host")
+            self.waits(f"{func}: reads values on the host")
         if name == "repeat_interleave" and kwargs.get("output_size") is None:
-            raise Waits(f"{func}: adds up how long its result gets")
+            self.waits(f"{func}: adds up how long its result gets")
         if name in _INDEXING and any(t.dtype in (torch.bool, torch.uint8) for t in _tensors(args[1])):
-            raise Waits(f"{func}: lists where a mask is set")
+            self.waits(f"{func}: lists where a mask is set")
         return func(*args, **kwargs)
 
 
 def _tensors(values: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _refuse(what: str) -> None:
+    raise Waits(what)
 
 
 @contextmanager
@@ -75,8 +90,22 @@ def unwaiting() -> Iterator[None]:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         return
-    with as_on_a_gpu(), _launches_unseen(), _Calls(), _Operations():
+    with as_on_a_gpu(), _launches_unseen(), _Calls(_refuse), _Operations(_refuse):
         yield
+
+
+@contextmanager
+def waits() -> Iterator[Counter[str]]:
+    """How often work in here would wait for the GPU, by the line of the package that does: "relay.py _links". Not on a
+    GPU."""
+    found: Counter[str] = Counter()
+
+    def count(what: str) -> None:
+        ours = next(frame for frame in reversed(traceback.extract_stack()) if "mast_swarm" in frame.filename)
+        found[f"{Path(ours.filename).name} {ours.name}"] += 1
+
+    with as_on_a_gpu(), _launches_unseen(), _Calls(count), _Operations(count):
+        yield found
 
 
 @contextmanager

@@ -12,10 +12,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+_ALL = (1 << 64) - 1  # bits
+
 
 def _signed(value: int) -> int:
     """The 64 low bits of an integer as int64 holds them."""
-    value &= (1 << 64) - 1
+    value &= _ALL
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -38,8 +40,17 @@ def mix(x: Tensor) -> Tensor:
 def combine(key: Tensor, *counters: Tensor | int) -> Tensor:
     """A new key from a key and integers that name an event; all broadcast together, int64."""
     for counter in counters:
-        key = mix(key + _GOLDEN + mix(torch.as_tensor(counter, device=key.device) * _GOLDEN))
+        named = mix(counter * _GOLDEN) if isinstance(counter, Tensor) else _mixed(counter * _GOLDEN)
+        key = mix(key + _GOLDEN + named)
     return key
+
+
+def _mixed(x: int) -> int:
+    """`mix` of one number, which is not sent to a device for it: that would wait for all that the device has to do."""
+    x &= _ALL
+    for bits, multiplier in _MULTIPLIERS:
+        x = ((x ^ x >> bits) * multiplier) & _ALL
+    return _signed(x ^ x >> 31)
 
 
 def uniform(key: Tensor) -> Tensor:

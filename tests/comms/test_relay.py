@@ -398,6 +398,13 @@ def test_rounds_that_bring_nothing_are_counted_as_if_run(monkeypatch: pytest.Mon
     assert quick[:2] == slow[:2] and torch.equal(quick[2], slow[2])
 
 
+@given(counter=st.integers(-(2**63), 2**63 - 1), key=st.integers(-(2**63), 2**63 - 1))
+def test_a_number_and_a_tensor_name_the_same_event(counter: int, key: int) -> None:
+    """A number is mixed on the host: to send it to a GPU would mean to wait."""
+    keys = torch.tensor([key])
+    assert torch.equal(chance.combine(keys, counter, 3), chance.combine(keys, torch.tensor(counter), torch.tensor([3])))
+
+
 def test_chance_is_even_and_has_no_pattern() -> None:
     key = chance.keys_of(0, range(200), torch.device("cpu"))
     drawn = chance.uniform(chance.combine(key[:, None, None], 3, torch.arange(50)[:, None], torch.arange(40)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 import mast_swarm
 from devices import DEVICE, few
 from mast_swarm import explore
+from mast_swarm.comms.config import Channel
 from mast_swarm.evaluate.actors import Central, make_actor
 from mast_swarm.evaluate.graphs import CapturedLoop, capturable, capture
 from mast_swarm.evaluate.loop import Loop
@@ -19,7 +21,7 @@ from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model import windowed
 from mast_swarm.space import graph, neighbours
 from mast_swarm.steady import Steady, answer, may_ask, room_for
-from waiting import Waits, as_on_a_gpu, unwaiting
+from waiting import Waits, as_on_a_gpu, unwaiting, waits
 
 NAVIGATION = mast_swarm.NavigationConfig(agents=12)
 SMALL = mast_swarm.PolicyConfig(
@@ -82,13 +84,13 @@ def test_steps_of_a_large_team(room: float, large_from_one: None) -> None:
         torch.testing.assert_close(whole.metrics[name].float().cpu(), torch.from_numpy(values), rtol=0, atol=1e-3)
 
 
-def world_of(name: str, **settings: int) -> tuple[mast_swarm.World, str]:
+def world_of(name: str, agents: int = 12) -> tuple[mast_swarm.World, str]:
     """A small world of the policy's task, where the GPU's way is tested, and the policy's name in it."""
     task, _, policy = name.partition("/")
     if task == "navigation":
-        return mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=settings.get("agents", 12)), DEVICE), policy
+        return mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=agents), DEVICE), policy
     maps = {"side": 128.0, "sensor": 32.0, "local_map": 64.0, "seen_map": policy == "mast-m"}
-    config = mast_swarm.CoverageConfig(agents=3, features=3, **maps)
+    config = mast_swarm.CoverageConfig(agents=2, features=2, **maps)
     return mast_swarm.Coverage(config, DEVICE), policy
 
 
@@ -108,17 +110,13 @@ def test_no_step_waits_for_the_gpu(name: str) -> None:
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("name", ["remembers", "coverage/mast-m"])
-def test_no_step_by_kernels_waits_for_the_gpu(name: str) -> None:
-    if name == "remembers":
-        world: mast_swarm.World = mast_swarm.Navigation(NAVIGATION, DEVICE)
-        actor = Central(mast_swarm.Policy(REMEMBERS).to(DEVICE), world)
-    else:
-        world, policy = world_of(name)
-        actor = make_actor(policy, world)
+@pytest.mark.parametrize("name", ["navigation", "coverage/mast-m"])
+def test_no_step_by_kernels_waits_for_the_gpu(name: str, coverage_zoo: Path) -> None:
+    world, _ = world_of(name)
+    policy = mast_swarm.Policy(REMEMBERS) if name == "navigation" else coverage_zoo / name
     with torch.inference_mode():
-        loop = Loop(world, actor)
-        loop.start([1, 2])
+        loop = Loop(world, make_actor(policy, world))
+        loop.start([1])
         whole = CapturedLoop(loop, 4)
         with unwaiting():
             whole._unasking()
@@ -214,3 +212,31 @@ def test_a_world_that_waits_for_the_gpu_runs_as_before(caplog: pytest.LogCapture
     assert "cannot be captured" in caplog.text
     plain = rollout(mast_swarm.Navigation(NAVIGATION, "cuda"), "mast-m", [0], 5, plain=True)
     torch.testing.assert_close(ran.state.positions, plain.state.positions)
+
+
+ALONE = [
+    ("navigation", 1.0, 0.0),
+    ("navigation", 1.0, 0.1),
+    ("coverage/mast-m", 0.2, 0.0),
+    ("coverage/lpac-k3", 0.2, 0.0),
+]
+
+
+@pytest.mark.kernels
+@pytest.mark.skipif(torch.cuda.is_available(), reason="counts by another way than a GPU's")
+@pytest.mark.parametrize(("name", "delay", "loss"), ALONE)
+def test_robots_alone_wait_only_for_their_views(name: str, delay: float, loss: float, coverage_zoo: Path) -> None:
+    """How many robots a robot hears of, only the data say, and so these steps are not captured. Nothing else waits:
+    neither the world, nor perception, nor the relay over links that lose nothing."""
+    world, _ = world_of(name, agents=4)
+    policy = mast_swarm.Policy(SMALL, seed=1) if name == "navigation" else coverage_zoo / name
+    loop = Loop(world, make_actor(policy, world, Channel(delay, loss=loss)))
+    with torch.inference_mode():
+        loop.start([1])
+        loop.step()
+        with waits() as found:
+            world.metrics(loop.state)
+            loop.step()
+    views = {f"views.py {part}" for part in ("look", "windows", "nodes", "_alike")}
+    known = views | {"kernels.py windows", "decentral.py _entries"} | ({"relay.py _links"} if loss else set())
+    assert set(found) <= (set() if "lpac" in name else known)

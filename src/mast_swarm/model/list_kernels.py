@@ -44,12 +44,13 @@ def _attend(
         values = tl.load(at + WIDTH, mask=inside[:, None], other=0.0).to(tl.float32)
         score = tl.sum(tl.reshape(keys * query[None, :], [BLOCK, HEADS, D]), 2)
         score = tl.where(inside[:, None], score, float("-inf"))  # [BLOCK, H]
-        above = tl.maximum(top, tl.max(score, 0))  # finite: a list is never empty
+        above = tl.maximum(top, tl.max(score, 0))  # finite: somebody is in it
         p = tl.exp2(score - above[None, :])
         keep = tl.exp2(top - above)
         total = total * keep + tl.sum(p, 0)
         y = y * keep[:, None] + tl.sum(p[:, :, None] * tl.reshape(values, [BLOCK, HEADS, D]), 0)
         top = above
+    total = tl.where(n > 0, total, 1.0)  # a list is empty only where it found no room, which somebody will see
     y = tl.reshape(y / total[:, None], [WIDTH])
     tl.store(answer + r * WIDTH + across, y.to(answer.dtype.element_ty))
     tl.store(logsum + r * HEADS + tl.arange(0, HEADS), top + tl.log2(total))
