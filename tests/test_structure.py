@@ -29,6 +29,7 @@ RANKS = {
     "chance": 0,
     "kernels": 0,
     "steady": 0,
+    "explore_kernels": 0,
     "files": 1,
     "pool": 1,
     "space": 1,

@@ -23,6 +23,7 @@ def _signed(value: int) -> int:
 
 _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _MULTIPLIERS = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
+MIXING = (_GOLDEN, *(multiplier for _, multiplier in _MULTIPLIERS))  # for kernels that do the same
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:

@@ -12,11 +12,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mast_swarm.chance import combine, uniform
+from mast_swarm.chance import MIXING, combine, uniform
+from mast_swarm.kernels import USABLE, on_gpu
+
+gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if USABLE:
+    from mast_swarm import explore_kernels as gpu
 
 
 def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
@@ -96,3 +102,19 @@ def fill(prediction: Tensor, headings: Tensor) -> Tensor:
     mean, speed = prediction[..., :2], prediction[..., 2:].clamp(0, 1)
     gap = (speed - torch.linalg.vector_norm(mean, dim=-1, keepdim=True)).clamp_min(0)
     return mean + speed * gap * headings  # times the speed once more: one that may well be on its goal stays there
+
+
+def explored(
+    prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, reach: float, away: Tensor | None = None
+) -> Tensor:
+    """Commands [B, N, 2] from predictions [B, N, 3] and all of the above: headings of seeds [B] at a time [B] in units
+    of the exploration time, what pushes robots away [B, N, 2] (None: nothing), a leash of `reach` metres to the
+    landmark [B, N, 2]."""
+    given = (prediction, landmark, time) if away is None else (prediction, landmark, time, away)
+    quick = gpu is not None and on_gpu(prediction) and all(t.dtype == torch.float32 for t in given)
+    if quick and prediction.numel() and not prediction.requires_grad and not torch.compiler.is_compiling():
+        return gpu.explored(prediction, landmark, seeds, time, reach, away, PUSH, MIXING)
+    headings = heading(seeds, time, prediction.shape[1])
+    if away is not None:
+        headings = turned(headings, away)
+    return fill(prediction, leashed(headings, landmark, reach))

@@ -186,6 +186,7 @@ def _scale_row(setting: Setting, agents: int, memory: Memory, before: dict[str, 
     parts = medians(_whole_step(loop), setting.device, SECONDS)
     peak, plain = memory.peak(), parts.pop("whole")
     captured = capture(setting.together(agents), 1)
+    peak = max(peak, memory.peak())  # a graph keeps the memory that its capture took
     whole = plain if captured is None else medians(_step_of(captured), setting.device, SECONDS)["whole"]
     assert config.attention_radius is not None  # checked at the start
     listed = find_window(given["positions"], config.attention_radius, given.get("component"), "lists").lists

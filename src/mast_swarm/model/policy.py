@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.explore import Trail, fill, heading, leashed, turned
+from mast_swarm.explore import Trail, explored
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import make_encoding, near_origin
 from mast_swarm.model.learned import (
@@ -122,10 +122,8 @@ class Policy(Learned):
         """As in `Learned`: where the policy explores, headings fill what the prediction leaves open."""
         if self.config.exploration_time is None:
             return prediction
-        headings = heading(seeds, time / self.config.exploration_time, prediction.shape[1])
-        if away is not None:
-            headings = turned(headings, away)
-        return fill(prediction, leashed(headings, landmark, self.config.exploration_reach))
+        units, reach = time / self.config.exploration_time, self.config.exploration_reach
+        return explored(prediction, landmark, seeds, units, reach, away)
 
     def check(
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mast_swarm.chance import as_tensor
 from mast_swarm.errors import MastError
-from mast_swarm.explore import Trail, fill, heading, leashed, turned
+from mast_swarm.explore import Trail, explored
 from mast_swarm.observation import Heard
 from mast_swarm.space import components
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
@@ -76,11 +76,9 @@ class _Exploration:
 
     def command(self, plan: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
         """Commands [B, N, 2] of a plan [B, N, 3]."""
-        seeds, robots = self.seeds.to(state.positions.device), state.positions.shape[1]
-        headings = heading(seeds, state.step * (self.dt / self.time), robots)
-        if self.trail is not None:
-            headings = turned(headings, self.trail.away(state.positions))
-        return fill(plan, leashed(headings, observation.landmark, self.reach))
+        seeds, time = self.seeds.to(state.positions.device), state.step * (self.dt / self.time)
+        away = None if self.trail is None else self.trail.away(state.positions)
+        return explored(plan, observation.landmark, seeds, time, self.reach, away)
 
 
 class _Exploring(_ToGoal):
