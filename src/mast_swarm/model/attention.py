@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mast_swarm import steady
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
@@ -22,6 +23,28 @@ if TYPE_CHECKING:
 fused: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:
     from mast_swarm.model import fused
+
+
+def half_of(x: Tensor) -> torch.dtype | None:
+    """The half precision that products of x are taken in, if they are: its own or that of autocast."""
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return dtype if dtype in (torch.bfloat16, torch.float16) else None
+
+
+def in_half(parameter: Tensor, half: torch.dtype) -> Tensor:
+    """A layer's parameter in half precision; steady work converts it once."""
+    return steady.answer(lambda: parameter.detach().to(half))
+
+
+def linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """layer(x), without gradients in steady work by weights that are in half precision already."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not steady.running():
+        return layer(x)
+    half = half_of(x)
+    if half is None:
+        return layer(x)
+    return F.linear(x.to(half), in_half(layer.weight, half), in_half(layer.bias, half))
 
 
 class Attention(nn.Module):
@@ -87,7 +110,7 @@ class Dense(Pattern):
     rotation: Rotation | None  # tables [B, T, d_a/2]
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
-        return attend_packed(attention.qkv(h), attention.heads, self.rotation, self.mask)
+        return attend_packed(linear(attention.qkv, h), attention.heads, self.rotation, self.mask)
 
 
 class Weighed(Pattern):
@@ -117,7 +140,7 @@ class Fused(Pattern):
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
         given = (*self.rotation, self.positions, self.component, self.radius, attention.heads)
-        return fused.turned_attention(attention.qkv(h), *given)[0]
+        return fused.turned_attention(linear(attention.qkv, h), *given)[0]
 
 
 def all_pairs(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mast_swarm import steady
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu
-from mast_swarm.model.attention import Attention, attend
+from mast_swarm.model.attention import Attention, attend, half_of, in_half
 from mast_swarm.model.encoding import Rotation, rotate
 
 # Numbers from which a kernel of our own is taken: torch's are quicker to start. (`mast bench scale` on an H200: a pass
@@ -156,28 +156,14 @@ def _worth_a_kernel(x: Tensor) -> bool:
     return x.numel() >= _WORTH_A_KERNEL or INTERPRETED or steady.running()
 
 
-def half_of(x: Tensor) -> torch.dtype | None:
-    """The half precision that products of x are taken in, if they are: its own or that of autocast."""
-    kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-    return dtype if dtype in (torch.bfloat16, torch.float16) else None
-
-
-def _in_half(parameter: Tensor, half: torch.dtype) -> Tensor:
-    """A layer's parameter in half precision; steady work converts it once."""
-    return steady.answer(lambda: parameter.detach().to(half))
-
-
 def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:
     """mlp(x), x [..., inputs], of two linear layers with a leaky ReLU between them: by one kernel on a GPU in half
     precision without gradients."""
-    first, bend, last = mlp if len(mlp) == 3 else (None, None, None)
-    layered = isinstance(first, nn.Linear) and type(bend) is nn.LeakyReLU and isinstance(last, nn.Linear)
-    half = half_of(x)
-    if layered and half is not None and _worth_a_kernel(x):
-        assert isinstance(first, nn.Linear) and isinstance(bend, nn.LeakyReLU) and isinstance(last, nn.Linear)
+    half = half_of(x) if _worth_a_kernel(x) else None
+    if half is not None and [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]:
+        first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
         if products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
-            given = (_in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
+            given = (in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
             return products.feed(x.flatten(0, -2), *given, bend.negative_slope).view(*x.shape[:-1], last.out_features)
     return mlp(x)
 
@@ -197,7 +183,7 @@ def projected(
         and _worth_a_kernel(h)
         and products.takes_projection(d, heads, h.device)
     ):
-        weight, bias, rows = _in_half(attention.qkv.weight, half), _in_half(attention.qkv.bias, half), h.to(half)
+        weight, bias, rows = in_half(attention.qkv.weight, half), in_half(attention.qkv.bias, half), h.to(half)
         if asked == len(h):
             qkv = products.project(rows, weight, bias, *rotation, entry, heads, 2 * d)
             return qkv[:, :d], qkv[:, d:]

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from mast_swarm.model.attention import Attention, Pattern
+from mast_swarm.model.attention import Attention, Pattern, linear
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.lists import add_normed, feed
 
@@ -38,7 +38,7 @@ class Block(nn.Module):
 
         rows [n] int64: answer [n, d] is that of the rows x[rows] of x [m, d]; None: of all, in their order.
         """
-        x, h = add_normed(x, rows, self.dropout(self.attention.out(answer)), self.norm2)
+        x, h = add_normed(x, rows, self.dropout(linear(self.attention.out, answer)), self.norm2)
         return x, self.dropout(feed(self.mlp, h))
 
 

@@ -24,7 +24,7 @@ from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model import lists as listed
-from mast_swarm.model.attention import Attention, Pattern, all_pairs
+from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
 from mast_swarm.model.lists import Lists, attend_lists, projected, turn_rows
@@ -58,8 +58,8 @@ def prepare(
     path = choose(path, positions.shape[1], radius, positions.device, config.heads, head_dim)
     if path == "dense" or radius is None:
         return all_pairs(positions, radius, component, rotation, head_dim)
-    half = listed.half_of(positions) is not None and not torch.is_grad_enabled()
-    if path == "kernel" and half and _by_cells(positions, component) and tiles.takes(config.heads, head_dim):
+    quiet = path == "kernel" and _by_cells(positions, component) and not torch.is_grad_enabled()
+    if quiet and half_of(positions) is not None and tiles.takes(config.heads, head_dim):
         _check_finite(positions)
         return _by_kernel(positions.detach(), radius, component, rotation, tiled=True)
     return find_window(positions, radius, component, path, rotation)
