@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+import mast_swarm
 from devices import DEVICE, HALF, few, plainly
 from mast_swarm.model import lists
-from mast_swarm.model.encoding import rotate
+from mast_swarm.model.encoding import make_encoding, rotate
 
 pytestmark = pytest.mark.kernels
 
@@ -67,6 +68,19 @@ def test_sums_are_normed(width: int, asked: bool, added: bool) -> None:
     found = kernels.add_normed(x.to(DEVICE), asks, y, norm.weight.to(DEVICE), norm.bias.to(DEVICE), norm.eps)
     for a, b in zip(expected, found, strict=True):
         assert torch.allclose(a, b.cpu(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("encoding", "head_dim"), [("rope-g", 64), ("rope-l", 12)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tables_of_phases(encoding: str, head_dim: int, dtype: torch.dtype) -> None:
+    """Also a hundred kilometres from where they are taken relative to."""
+    config = mast_swarm.PolicyConfig(heads=1, head_dim=head_dim, encoding=encoding)
+    positions = torch.rand(2, 37, 2, generator=torch.Generator().manual_seed(1), dtype=dtype) * 2e5 - 1e5
+    with plainly():
+        expected = make_encoding(config).rotation(positions)
+    found = make_encoding(config).to(DEVICE).rotation(positions.to(DEVICE))
+    for a, b in zip(expected, found, strict=True):
+        assert b.dtype == torch.float32 and torch.allclose(a, b.cpu(), atol=2e-6)
 
 
 @pytest.mark.parametrize("apart", ["tables", "entries", "columns"])

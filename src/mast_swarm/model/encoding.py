@@ -7,11 +7,17 @@ the first layer (APE, MLP-PE), or rotate the queries and keys of every head in e
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.config import PolicyConfig
+
+gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+if USABLE:
+    from mast_swarm.model import list_kernels as gpu
 
 Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of the phases, each [..., d_a/2] fp32."""
@@ -84,6 +90,9 @@ class Rotary(Encoding):
         self.register_buffer("omega", omega, persistent=False)
 
     def rotation(self, positions: Tensor) -> Rotation:
+        plain = positions.requires_grad or self.omega.dtype != torch.float32 or torch.compiler.is_compiling()
+        if gpu is not None and on_gpu(positions) and not plain:
+            return gpu.phases(positions, self.omega)
         # In fp64 up to whole turns: across 100 km an fp32 phase would be off by 0.03 rad.
         angle = phases(positions.double(), self.omega.double()).remainder(2 * math.pi)  # [..., d_a/2]
         angle = angle.to(self.omega.dtype)

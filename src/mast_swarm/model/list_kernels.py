@@ -148,6 +148,20 @@ def _turn(x, cos, sin, entry, rows, stride, HEADS: tl.constexpr, E: tl.constexpr
 
 
 @triton.jit
+def _phases(positions, omega, cos, sin, count, K: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr):
+    """As `encoding.Rotary.rotation`: phases in fp64, up to whole turns."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDE)[None, :]
+    there = (row[:, None] < count) & (column < 2 * K)
+    along = tl.load(positions + 2 * row[:, None] + column % 2, mask=there, other=0.0).to(tl.float64)
+    turns = along * tl.load(omega + column // 2, mask=column < 2 * K, other=0.0).to(tl.float64) / 6.283185307179586
+    angle = ((turns - tl.floor(turns)) * 6.283185307179586).to(tl.float32)
+    at = row[:, None] * (2 * K) + column
+    tl.store(cos + at, tl.cos(angle), mask=there)
+    tl.store(sin + at, tl.sin(angle), mask=there)
+
+
+@triton.jit
 def _add_normed(
     x, asks, y, weight, bias, total, normed, rows, width, eps,
     ASKED: tl.constexpr, ADDED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -184,6 +198,19 @@ def turn_rows(x: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, heads: int) ->
     _turn[(triton.cdiv(len(x), rows),)](
         x, cos, sin, entry, len(x), x.stride(0), HEADS=heads, E=cos.shape[1], ROWS=rows
     )  # fmt: skip
+
+
+def phases(positions: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of the phases of positions [..., 2] metres for frequencies omega [K] rad/m: [..., 2 K] fp32."""
+    wide, count = 2 * len(omega), positions.numel() // 2
+    cos, sin = (torch.empty((*positions.shape[:-1], wide), device=positions.device) for _ in range(2))
+    columns = triton.next_power_of_2(wide)
+    rows = max(1, 1024 // columns)
+    if count:
+        _phases[(triton.cdiv(count, rows),)](
+            positions.contiguous(), omega, cos, sin, count, K=wide // 2, WIDE=columns, ROWS=rows
+        )
+    return cos, sin
 
 
 def attend_lists(
