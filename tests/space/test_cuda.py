@@ -11,7 +11,17 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from devices import DEVICE, few, plainly
-from mast_swarm.space import Graph, components, count_within, hops, nearest, neighbour_graph, radius_graph, reachable
+from mast_swarm.space import (
+    Graph,
+    components,
+    count_within,
+    hops,
+    nearest,
+    neighbour_graph,
+    offsets,
+    radius_graph,
+    reachable,
+)
 from mast_swarm.space import cells as torch_cells
 from mast_swarm.space import dense as torch_dense
 from mast_swarm.space.graph import spread_labels
@@ -53,6 +63,19 @@ def test_same_as_on_the_cpu(n):
     assert torch.equal(reachable(copy).cpu(), torch_dense.closure(graph.adjacency()))
     for limit in (None, 4):
         assert torch.equal(hops(copy, limit).cpu(), torch_dense.hops(graph.adjacency(), limit))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_offsets(dtype: torch.dtype, k: int) -> None:
+    """-1 where there are fewer than k."""
+    g = torch.Generator().manual_seed(k)
+    queries, points = (torch.rand((3, n, 2), generator=g, dtype=dtype) * 100 for n in (7, 4))
+    index = torch.randint(-1, 4, (3, 7, k), generator=g)
+    with plainly():
+        expected = offsets(queries, points, index)
+    assert torch.equal(offsets(queries.to(DEVICE), points.to(DEVICE), index.to(DEVICE)).cpu(), expected)
 
 
 def lowest_by_scipy(source: np.ndarray, target: np.ndarray, count: int) -> np.ndarray:

@@ -179,6 +179,19 @@ def _nearest(
         names = tl.where(taken, 2**62, names)
 
 
+@triton.jit
+def _offsets(queries, points, index, out, count, each, n, k, NUMBERS: tl.constexpr):
+    """As `neighbours.offsets`: one number of one neighbour each."""
+    at = tl.program_id(0).to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
+    there = at < count
+    who, axis = at // 2, at % 2
+    found = tl.load(index + who, mask=there, other=-1)
+    known = there & (found >= 0)
+    place = tl.load(points + 2 * (who // each * n + found) + axis, mask=known, other=0.0)
+    own = tl.load(queries + 2 * (who // k) + axis, mask=known, other=0.0)
+    tl.store(out + at, tl.where(known, place - own, 0.0), mask=there)
+
+
 @triton.jit(do_not_specialize=["bits"])
 def _count(
     place, there, key, origin, side, size, count, queries, m, n, bits, squared: tl.float64,
@@ -387,6 +400,17 @@ def nearest(
         AXIS=cells.AXIS, SLACK=cells.SLACK, EXCLUDE=exclude_self, K=k, SLOTS=triton.next_power_of_2(k),
         REACH=reach, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
+
+
+def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
+    """As neighbours.offsets."""
+    (_, m, k), n = index.shape, points.shape[1]
+    out = torch.empty((*index.shape, 2), dtype=queries.dtype, device=queries.device)
+    if out.numel():
+        _offsets[(triton.cdiv(out.numel(), 512),)](
+            queries.contiguous(), points.contiguous(), index.contiguous(), out, out.numel(), m * k, n, k, NUMBERS=512
+        )
+    return out
 
 
 def count_within(cells: Cells, queries: Tensor, points: Tensor, squared: float) -> Tensor:

@@ -121,6 +121,8 @@ def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
         out = torch.empty((batch, count, k, 2), dtype=queries.dtype)
         _cpu.offsets(*(tensor.contiguous().numpy() for tensor in (queries, points, index, out)))
         return out
+    if cells.gpu is not None and not (queries.requires_grad or points.requires_grad):
+        return cells.gpu.offsets(queries, points, index)
     flat = index.clamp_min(0).reshape(batch, count * k, 1).expand(-1, -1, 2)
     found = points.gather(1, flat).reshape(batch, count, k, 2) - queries[:, :, None]
     return torch.where((index >= 0)[..., None], found, 0.0)
