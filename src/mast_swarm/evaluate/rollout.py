@@ -18,6 +18,8 @@ from mast_swarm.evaluate.recording import Recording
 from mast_swarm.observation import Observed
 from mast_swarm.tasks.world import State, World
 
+_REPAYS = 16  # control periods from which on a graph is worth its capture, which runs a few of them
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -69,7 +71,7 @@ def rollout(
     with torch.inference_mode():
         loop.start(seeds, scenarios)
         frames: list[dict[str, np.ndarray]] = []
-        whole = capture(loop, steps + 1) if not plain and not record else None
+        whole = capture(loop, steps + 1) if steps >= _REPAYS and not plain and not record else None
         if whole is not None:
             for _ in range(steps):
                 whole.step()
