@@ -17,7 +17,7 @@ from torch import Tensor
 _PROCESSORS = 128  # about as many as a large GPU has: fewer rows than fill them are cut finer
 _MOST_ROWS = 128  # of a program
 _WIDEST = 256  # numbers of a row that a program holds
-_BLOCK = 64  # columns of a projection at a time
+_BLOCK, _STAGES = 64, 3  # columns of a projection at a time, and how many times that are on their way
 
 
 @triton.jit
@@ -131,7 +131,7 @@ def feed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float
 def takes_projection(width: int, heads: int, device: torch.device) -> bool:
     """Whether `project` takes rows of this width, in so many heads."""
     powers = width & (width - 1) == 0 and heads & (heads - 1) == 0
-    held = 2 * width * (_MOST_ROWS + 3 * _BLOCK) + 2**14
+    held = 2 * width * (_MOST_ROWS + _STAGES * _BLOCK) + 2**14
     return powers and 32 <= width <= _WIDEST and width // heads >= 4 and held <= _room(device)
 
 
@@ -147,6 +147,6 @@ def project(
     shape = _rows(len(x))
     _project[(triton.cdiv(len(x), shape["ROWS"]),)](
         x, weight.contiguous(), bias, cos.contiguous(), sin.contiguous(), entry.contiguous(), y, len(x), x.stride(0),
-        turned, WIDTH=width, COLUMNS=columns, D=width // heads, BLOCK=min(_BLOCK, width), num_stages=3, **shape,
+        turned, WIDTH=width, COLUMNS=columns, D=width // heads, BLOCK=min(_BLOCK, width), num_stages=_STAGES, **shape,
     )  # fmt: skip
     return y

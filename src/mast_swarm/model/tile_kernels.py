@@ -19,6 +19,14 @@ _QUERIES, _KEYS, _WARPS = 32, 32, 2  # of a program: tokens of a tile, keys at a
 _LOG2E = tl.constexpr(1.4426950408889634)
 
 
+@triton.jit
+def _hull(begin, end, r, there, rows):
+    """From where to where one of the three runs of any row lies, those that are empty left out."""
+    first = tl.load(begin + 3 * r, mask=there, other=0).to(tl.int32)
+    last = tl.load(end + 3 * r, mask=there, other=0).to(tl.int32)
+    return tl.min(tl.where(last > first, first, rows), 0), tl.max(tl.where(last > first, last, 0), 0)
+
+
 @triton.jit(do_not_specialize=["tokens"])
 def _attend_tiles(
     q, kv, place, label, begin, end, answer, rows, tokens, q_stride, kv_stride, scale, squared,
@@ -39,14 +47,15 @@ def _attend_tiles(
     highest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     found = tl.zeros([QUERIES, D], tl.float32)
-    # Where the runs before end: those of a tile that begins in one row of cells and ends in the next may overlap, and
-    # nobody counts twice.
-    past = 0
+    # A tile may begin in one row of cells, or environment, and end in another. Then what its tokens see of the row
+    # before theirs, of their own and of the next may overlap, and nobody counts twice: of the first what lies before
+    # the second is looked at, and of the third what lies behind it. A token's first run ends before its second does,
+    # and its third begins after its second does, so that nobody is left out.
+    middle, behind = _hull(begin + 1, end + 1, r, there, rows)
     for run in range(3):
-        first = tl.load(begin + 3 * r + run, mask=there, other=0).to(tl.int32)
-        last = tl.load(end + 3 * r + run, mask=there, other=0).to(tl.int32)
-        low = tl.maximum(tl.min(tl.where(last > first, first, rows), 0), past)
-        high = tl.max(tl.where(last > first, last, 0), 0)
+        low, high = _hull(begin + run, end + run, r, there, rows)
+        high = tl.where(run == 0, tl.minimum(high, middle), high)
+        low = tl.where(run == 2, tl.maximum(low, behind), low)
         for start in range(low, high, KEYS):
             at = start + tl.arange(0, KEYS)
             inside = at < high
@@ -68,7 +77,6 @@ def _attend_tiles(
             total = total * keep + tl.sum(p, 1)
             found = tl.dot(p.to(values.dtype), values, found * keep[:, None])
             highest = above
-        past = tl.maximum(past, high)
     total = tl.where(there, total, 1.0)
     into = answer + r.to(tl.int64)[:, None] * WIDTH + wide[None, :]
     tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
