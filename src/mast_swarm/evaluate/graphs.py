@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from typing import cast
 
 import torch
@@ -71,11 +72,12 @@ class CapturedLoop:
         self.metrics = {
             name: value.new_zeros(len(value), instants) for name, value in loop.world.metrics(start).items()
         }
-        self.kept = dict(vars(loop.state)) | {"at": self.at}  # all that a period changes, but for the metrics
-        if self.actor.trail is not None:
-            self.actor.trail.begin(start.positions)
-            self.kept |= {"instant": self.actor.trail.instant, "past": self.actor.trail.past}
-        self.looked_at = {name: value.clone() for name, value in self.kept.items()}
+        trail = self.actor.trail
+        if trail is not None:
+            trail.begin(start.positions)
+        self.trail: tuple[Tensor, ...] = () if trail is None else (trail.instant, trail.past)
+        self.kept = (*vars(loop.state).values(), self.at, *self.trail)  # all that a period changes, but for the metrics
+        self.looked_at = tuple(value.clone() for value in self.kept)  # the same when somebody last looked
         self._capture()
 
     def step(self) -> None:
@@ -94,8 +96,8 @@ class CapturedLoop:
             for _ in range(self.since):
                 self._period()
         self.since = 0
-        for name, value in self.kept.items():
-            self.looked_at[name].copy_(value)
+        for before, now in zip(self.looked_at, self.kept, strict=True):
+            before.copy_(now)
 
     def measure(self) -> None:
         """The metrics of the present instant, once all before it are right."""
@@ -113,8 +115,8 @@ class CapturedLoop:
         self.steady.outgrown.zero_()
 
     def _put_back(self) -> None:
-        for name, value in self.looked_at.items():
-            self.kept[name].copy_(value)
+        for before, now in zip(self.looked_at, self.kept, strict=True):
+            now.copy_(before)
 
     def _unasking(self) -> None:
         with self.steady.granted():
@@ -129,22 +131,23 @@ class CapturedLoop:
         self.at += 1
         trail = self.actor.trail
         if trail is not None:  # back into the tensors that the graph knows
-            trail.instant, trail.past = (self._into(name, getattr(trail, name)) for name in ("instant", "past"))
+            instant, past = self.trail
+            trail.instant, trail.past = instant.copy_(trail.instant), past.copy_(trail.past)
 
     def _measure(self) -> None:
         for name, value in self.loop.world.metrics(self.loop.state).items():
             rows = self.metrics[name]
             rows.index_copy_(1, self.at.clamp_max(rows.shape[1] - 1), value[:, None])  # warming up runs past the end
 
-    def _into(self, name: str, value: Tensor) -> Tensor:
-        return self.kept[name].copy_(value)
-
 
 def capturable(loop: Loop) -> bool:
     """Whether a control period may be the same work each time: a policy in one pass on a GPU, in a world whose state is
-    tensors there. Views of robots that run alone are as large as the data say, and a controller may do anything."""
+    tensors there and nothing else. Views of robots that run alone are as large as the data say, and a controller may do
+    anything."""
+    parts = vars(loop.state)
     on_a_gpu = loop.world.device.type == "cuda" and type(loop.actor) is Central
-    return on_a_gpu and all(isinstance(v, Tensor) and v.device.type == "cuda" for v in vars(loop.state).values())
+    alike = set(parts) == {field.name for field in fields(loop.state)}
+    return on_a_gpu and alike and all(isinstance(v, Tensor) and v.device.type == "cuda" for v in parts.values())
 
 
 def capture(loop: Loop, instants: int) -> CapturedLoop | None:
