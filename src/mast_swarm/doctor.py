@@ -23,6 +23,7 @@ from mast_swarm.tasks import registry as tasks
 PACKAGE = "mast-swarm"
 _MODULES = {"eclipse-zenoh": "zenoh", "pillow": "PIL"}  # of packages that are imported by another name
 _WATCHED = 0.5  # s
+_OURS = ("dev", "docs")  # extras for those who work on the package itself
 
 
 def examine(test: bool = True, progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
@@ -137,6 +138,8 @@ def _extras() -> dict[str, str]:
         return {}
     found = {}
     for extra in names:
+        if extra in _OURS:
+            continue
         wrong = [f"{name}: {why}" for name in _required(extra) if "[" not in name and (why := _wrong(name))]
         found[extra] = "works" if not wrong else f"{'; '.join(wrong)}; pip install '{PACKAGE}[{extra}]'"
     return found

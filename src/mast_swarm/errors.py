@@ -6,6 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: handled as Ctrl-C is."""
+
+
 class MastError(ValueError):
     """Bad input. The command line prints the message alone and exits with status 2."""
 

@@ -14,8 +14,10 @@ from mast_swarm.paper import run as running
 from mast_swarm.paper.cells import Store
 from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
+from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Found, Size
 from mast_swarm.paper.measured import Estimate, bootstrap
+from mast_swarm.paper.run import folder
 from mast_swarm.tasks.coverage.points import read_points
 from shared import mast, one_line
 
@@ -79,6 +81,15 @@ def test_unknown_experiments_and_bad_settings_end_in_one_line(
     assert mast("reproduce", "baselines", "--all") == 2 and "--all" in one_line(capsys)
     assert mast("reproduce", "baselines", "--jobs", 0) == 2 and "--jobs" in one_line(capsys)
     assert mast("reproduce", "--adopt", tmp_path / "nothing") == 2 and "summary.json" in one_line(capsys)
+
+
+def test_results_are_those_of_the_clone_that_a_command_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mast_swarm.__file__", str(tmp_path / "site-packages/mast_swarm/__init__.py"))
+    assert folder(ReproduceConfig()) == Path("runs/reproduce")
+    (tmp_path / "docs/results/cells").mkdir(parents=True)
+    assert folder(ReproduceConfig()) == tmp_path / "docs/results"
+    assert folder(ReproduceConfig(out=Path("mine"))) == Path("mine")
 
 
 def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

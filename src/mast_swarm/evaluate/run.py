@@ -35,11 +35,11 @@ _STATES = 4  # times a state's memory that one control period takes: the next st
 
 
 class Interrupted(KeyboardInterrupt):
-    """An evaluation that was stopped; what was finished is in `folder`."""
+    """An evaluation that was stopped, by Ctrl-C or SIGTERM; what was finished is in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, by: KeyboardInterrupt) -> None:
         super().__init__(str(folder))
-        self.folder = folder
+        self.folder, self.by = folder, by
 
 
 def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[str, Actor]]:
@@ -126,8 +126,8 @@ def evaluate(
             for number, (name, actor) in enumerate(actors.items()):
                 _one_policy(world, number, name, actor, config, results, progress)
         complete = True
-    except KeyboardInterrupt:
-        raise Interrupted(folder) from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(folder, stopped) from None
     except torch.OutOfMemoryError:
         raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:

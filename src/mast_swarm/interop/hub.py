@@ -66,6 +66,11 @@ def from_pretrained(
     """
     if Path(name).is_dir() or str(name) in registry.policies():
         return load_learned(name)
+    if str(name).count("/") != 1:
+        raise MastError(
+            f"'{name}' is neither a folder nor a shipped policy ({', '.join(registry.policies())}) nor owner/name on "
+            "the Hub"
+        )
     hub = _hub()
     try:
         found = hub.snapshot_download(

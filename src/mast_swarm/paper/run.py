@@ -62,8 +62,12 @@ def folder(config: ReproduceConfig) -> Path:
         return config.out
     if config.quick:
         return Path("runs/reproduce-quick")
-    clone = Path(mast_swarm.__file__).parents[2] / "docs" / "results"
-    return clone if clone.is_dir() else Path("runs/reproduce")
+    # Of a clone: where the package is installed from it, or where the command is run in it.
+    kept = Path("docs/results")
+    for clone in (Path(mast_swarm.__file__).parents[2] / kept, Path.cwd() / kept):
+        if (clone / "cells").is_dir():
+            return clone
+    return Path("runs/reproduce")
 
 
 def _show(store: Store, size: Size, names: tuple[str, ...]) -> None:
