@@ -250,10 +250,38 @@ def test_a_pace_is_positive(field: str) -> None:
     ],
 )
 def test_the_safety_layer_slows_a_robot_down_before_another(robots: Any, goes: float) -> None:
-    body = Body(robots=robots)
+    far = (500_000.0, 4_000_000.0)  # as UTM has it: a frame changes nothing
+    body = Body(lambda _: Sensed(far, np.ones(4, np.float32), robots=robots))
     stopped(make(body, safe=5.0), 0.2)
     assert len(body.told) > 1
     assert all(told == pytest.approx([goes, 0.0], abs=1e-3) and told[0] <= goes for told in body.told[:-1])
+
+
+def test_what_waits_is_confirmed_before_a_confirmation_cannot_speak_of_it_any_more() -> None:
+    """A flood of a hundred datagrams that waits to be read: each is confirmed, and none has to come again."""
+    pilot, sender = make(Body(), ports=free_ports(2)), teams.node(teams.trusts(2)[1], None, now=0, hop=1, again=1)
+    told: list[bytes] = []
+
+    class Network:
+        def poll(self, timeout: float) -> list[tuple[int, bytes]]:
+            return []
+
+        def send(self, datagram: bytes, to: int) -> None:
+            told.append(datagram)
+
+    pilot.network.close()
+    pilot.network = Network()  # type: ignore[assignment]
+    form, link = sender.form, sender._link(0, 0)
+    assert link is not None
+    sender.control(time.time_ns(), np.ones(4), (0.0, 0.0))
+    for _ in range(100):
+        entry = sender.robot.known()[0]
+        pilot._backlog.append((1, form.datagram(link.header(1, [entry]), [entry])))
+    assert len(link._pending) == 100
+    pilot._listen(time.monotonic() + 30)
+    for datagram in told:
+        sender.on_datagram(0, datagram, time.time_ns())
+    assert not link._pending and len(told) == 7, (len(link._pending), len(told))
 
 
 def test_the_safety_layer_needs_to_know_where_others_are() -> None:

@@ -26,6 +26,7 @@ from mast_swarm.robot.apart import keep_apart, sensing_radius
 from mast_swarm.robot.body import Body, Sensed
 from mast_swarm.robot.exported import Exported
 from mast_swarm.robot.guard import Guard
+from mast_swarm.robot.link import CONFIRMED
 from mast_swarm.robot.node import Counters, Node
 from mast_swarm.robot.transport import Transport
 from mast_swarm.robot.wire import HEADER
@@ -229,10 +230,9 @@ class Pilot:
                 "`robots` in Sensed, or run it without the layer"
             )
         period = self.pace.speed / self.pace.rate
-        place = np.asarray(sensed.position, np.float64)
         length = np.hypot(*velocity)
         step = velocity * (period * min(1.0, self._max_speed / length)) if length else np.zeros(2)
-        return keep_apart(place, step, place + sensed.robots, self._safe, self._longest) / period
+        return keep_apart(np.zeros(2), step, sensed.robots, self._safe, self._longest) / period
 
     def _record(self, mission: float, stamp: int, sensed: Sensed, velocity: np.ndarray, took: float) -> Step:
         late = took >= 1 / self.pace.rate
@@ -276,8 +276,13 @@ class Pilot:
         if not self._backlog:
             wait = min(until - time.monotonic(), _AWAKE)
             self._backlog.extend(self.network.poll(max(0.0, wait)))
+        taken = 0
         while self._backlog:
             peer, datagram = self._backlog.popleft()
+            taken += 1
+            if taken % CONFIRMED == 0:  # one confirmation speaks of no more than its window
+                for to, confirmation in self.node.confirmations():
+                    self.network.send(confirmation, to)
             self._silent[peer] = math.inf
             if len(datagram) > HEADER.size:
                 self._heard[peer] += 1

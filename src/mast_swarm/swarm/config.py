@@ -15,6 +15,7 @@ from mast_swarm.tasks.base import Task, WorldConfig
 
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 _MOST = 500  # robots, each a process
+_ROUNDING = 1e-3  # metres: the world keeps places in fp32, and is at most a few km wide
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class SwarmConfig:
     def apart(self) -> float | None:
         """Metres that the safety layer keeps centres of robots apart; None: there is no layer, or no known size."""
         radius = getattr(self.world, "robot_radius", None)
-        return 2 * radius if self.safe and radius is not None else None
+        return 2 * radius + _ROUNDING if self.safe and radius is not None else None
 
     @property
     def dt(self) -> float:
