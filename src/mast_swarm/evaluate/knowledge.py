@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KINDS: Final = {
     "news": "every robot acts alone on the news that has reached it",
     "sums": "every robot acts alone; what it hears are sums over its neighbours, in which no robot's news can be told",
-    "pass": "one forward pass for all robots: everyone knows its component as it is now, and nothing is sent",
+    "pass": "one forward pass for all robots, on what they sense at this instant: nothing is sent, so nothing is old",
     "controller": "a controller that sends no messages: nothing it knows has an age",
 }
 MOST_ROBOTS: Final = 1000  # in larger teams nothing is kept: a table of all pairs is too large for a page

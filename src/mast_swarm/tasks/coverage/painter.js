@@ -162,6 +162,8 @@ const painter = {
     return numbers;
   },
 
+  eachLink(r, visit) { for (let i = 0; i < r.robots; i++) for (const j of this.heard(r, i, i + 1)) visit(i, j); },
+
   spokes(c, r, view, robot, numbers) {
     for (const j of numbers) {
       c.moveTo(view.x(r.now[2 * robot]), view.y(r.now[2 * robot + 1]));

@@ -84,6 +84,14 @@ const painter = {
     }
   },
 
+  eachLink(r, visit) {
+    const k = r.shapes.neighbours[2], from = r.index * r.robots * k;
+    for (let i = 0; i < r.robots * k; i++) {
+      const robot = Math.floor(i / k), other = r.arrays.neighbours[from + i] - 1;
+      if (other >= 0 && this.alive(r, robot) && this.alive(r, other)) visit(robot, other);
+    }
+  },
+
   links(c, r, view, size, colours) {
     c.strokeStyle = colours.link;
     c.lineWidth = size.link;

@@ -50,6 +50,10 @@ const painter = {
     if (focus >= 0) this.focusAbove(c, r, view, size, focus, colours);
   },
 
+  eachLink(r, visit) {
+    for (let i = 0; i < r.robots; i++) for (let j = i + 1; j < r.robots; j++) if (this.hears(r, i, j) || this.hears(r, j, i)) visit(i, j);
+  },
+
   line(c, r, view, i, j) {
     c.moveTo(view.x(r.now[2 * i]), view.y(r.now[2 * i + 1]));
     c.lineTo(view.x(r.now[2 * j]), view.y(r.now[2 * j + 1]));
@@ -59,9 +63,7 @@ const painter = {
     c.strokeStyle = colours.link;
     c.lineWidth = size.link;
     c.beginPath();
-    for (let i = 0; i < r.robots; i++) {
-      for (let j = i + 1; j < r.robots; j++) if (this.hears(r, i, j) || this.hears(r, j, i)) this.line(c, r, view, i, j);
-    }
+    this.eachLink(r, (i, j) => this.line(c, r, view, i, j));
     c.stroke();
   },
 
@@ -75,7 +77,7 @@ const painter = {
 
   status(r) {
     let links = 0;
-    for (let i = 0; i < r.robots; i++) for (let j = i + 1; j < r.robots; j++) if (this.hears(r, i, j) || this.hears(r, j, i)) links++;
+    this.eachLink(r, () => { links++; });
     return this.withFailed(r, `${links} links`);
   },
 

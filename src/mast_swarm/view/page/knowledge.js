@@ -25,7 +25,7 @@ const knowledge = {
   key: [
     ["News by age", (c, p, s) => { [0, 2, 15].forEach((age, k) => { c.fillStyle = aged(age, p); c.beginPath(); dot(c, 3 + k * (s / 2 - 3), s / 2, 3); c.fill(); }); }, (r) => knowledge.hasNews(r)],
     ["Never heard of", (c, p, s) => { c.strokeStyle = p.dead; c.lineWidth = 1.5; c.beginPath(); dot(c, s / 2, s / 2, 4); c.stroke(); }, (r) => knowledge.hasNews(r)],
-    ["Believed to be here", (c, p, s) => knowledge.ghost(c, 5, s / 2, s - 2, s / 2, 4, aged(15, p), p), (r) => knowledge.hasNews(r)],
+    ["Believed place", (c, p, s) => knowledge.ghost(c, 5, s / 2, s - 2, s / 2, 4, aged(15, p), p), (r) => knowledge.hasNews(r)],
     ["Attention", (c, p, s) => { c.strokeStyle = p.focus; c.globalAlpha = 0.5; c.lineWidth = 5; c.beginPath(); c.moveTo(1, s / 2); c.lineTo(s - 1, s / 2); c.stroke(); }, (r) => knowledge.hasAttention(r)],
   ],
 
@@ -136,7 +136,8 @@ const knowledge = {
   },
 
   describe(r, robot) {
-    if (!this.hasNews(r) || !painter.alive(r, robot)) return [];
+    if (!painter.alive(r, robot)) return [];
+    if (!this.hasNews(r)) return !painter.eachLink ? [] : [["Connected to", `${painter.connected(r, robot)} of ${r.robots - 1} robots`]];
     let count = 0, oldest = 0, whose = -1;
     for (let j = 0; j < r.robots; j++) {
       const age = this.age(r, robot, j);
@@ -175,7 +176,7 @@ const knowledge = {
       }
       if (weighed) {
         cell("", "bar").style.setProperty("--share", row.share / most);
-        cell(`${(100 * row.share).toFixed(1)} %`, "share");
+        cell(shares.has(row.token) ? `${(100 * row.share).toFixed(1)} %` : "–", "share"); // none, or less than all that are kept
       }
     }
     const after = [];

@@ -19,7 +19,7 @@ class Replay {
     this.palette = palette.map((colour) => `light-dark(${colour}, color-mix(in srgb, ${colour}, white 22%))`);
     this.duration = Math.max(...recordings.map((r) => (r.frames - 1) * r.dt)) || recordings[0].dt;
     this.step = Math.min(...recordings.map((r) => r.dt));
-    Object.assign(this, { time: 0, playing: false, speed: 8, selected: -1, hovered: -1, zoom: 1, show: {}, dirty: true, paintMs: 0 });
+    Object.assign(this, { knowledge, time: 0, playing: false, speed: 8, selected: -1, hovered: -1, zoom: 1, show: {}, dirty: true, paintMs: 0 });
     if (recordings.some((r) => r.arrays.status)) swarm.dress(painter, recordings.filter((r) => r.arrays.status));
     knowledge.dress(painter, recordings);
     for (const r of recordings) painter.prepare(r);

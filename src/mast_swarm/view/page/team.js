@@ -1,6 +1,6 @@
 // What the painters of all tasks share: robots that move, their trails and windows, and the robot that is pointed at.
 //
-// A task's painter is this and more, under the name `painter`: about, shows, colours, toggles, key, prepare, bounds, place, paint, status, describe.
+// A task's painter is this and more, under the name `painter`: about, shows, colours, toggles, key, prepare, bounds, place, paint, eachLink, status, describe.
 
 const TRAIL_SECONDS = 40;
 const TRAIL_SEGMENTS = 12000; // in all; more robots get coarser trails, so that a frame stays cheap
@@ -10,6 +10,8 @@ function dot(c, x, y, r) { c.moveTo(x + r, y); c.arc(x, y, r, 0, 2 * Math.PI); }
 function cross(c, x, y, r) { c.moveTo(x - r, y - r); c.lineTo(x + r, y + r); c.moveTo(x - r, y + r); c.lineTo(x + r, y - r); }
 
 const team = {
+  shows: "its way and its window", // when one points at a robot
+
   colours: ["robot", "link", "focus", "dead", "world", "line", "soft", "ink", "card"], // names in the style sheet
 
   toggles: {
@@ -71,6 +73,16 @@ const team = {
     c.globalAlpha = 1;
     c.lineWidth = Math.max(radius * 0.4, 1.2);
     c.beginPath(); cross(c, x, y, radius); c.stroke();
+  },
+
+  /** How many robots are linked to a robot now, over any number of links; a painter's `eachLink(r, visit)` names the links. */
+  connected(r, robot) {
+    if (r.joinedAt !== r.index) {
+      const root = Uint32Array.from({ length: r.robots }, (_, i) => i), find = (i) => { while (root[i] !== i) i = root[i] = root[root[i]]; return i; };
+      this.eachLink(r, (i, j) => { root[find(i)] = find(j); });
+      Object.assign(r, { joinedAt: r.index, joined: root.map(find) });
+    }
+    return r.joined.reduce((count, label) => count + (label === r.joined[robot]), 0) - 1;
   },
 
   /** How many have failed, in front of what else a status says. */
