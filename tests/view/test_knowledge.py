@@ -1,4 +1,4 @@
-"""What the replay shows of what robots know, in a real browser: ages, hops, believed places, attention, and who failed."""
+"""What the replay shows of what robots know, in a real browser: ages, hops, believed places, attention, failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def choose(player: Player, robot: int, t: float) -> None:
 
 def rows(player: Player) -> list[list[str]]:
     """The list of what the chosen robot knows, without its head: of whom, age, hops, share."""
-    texts = player.run("return [...document.querySelectorAll('.known > :not(.bar):not(.head)')].map((e) => e.textContent)")
+    texts = player.run(
+        "return [...document.querySelectorAll('.known > :not(.bar):not(.head)')].map((e) => e.textContent)"
+    )
     return [texts[n : n + 4] for n in range(0, len(texts), 4)]
 
 
@@ -138,13 +140,13 @@ def test_those_that_failed_are_crossed_out(player: Player, alone: Recording, pag
     assert "failed" not in player.find(".status").text
     player.seek(STEPS)
     assert player.find(".status").text.startswith(f"{failed} failed · ")
-    # The mark has arms as long as the disk of a living one is wide, in ink that is not a robot's.
+    # In its middle the arms of the cross meet, in a colour that is not a robot's.
     robot = int(np.flatnonzero(~alone.alive(STEPS))[0])
     gone = player.run(
         "const { r, view, canvas } = mastReplay.panels[0], i = 2 * arguments[0];"
         "const c = canvas.getContext('2d');"
-        "const at = (d) => [...c.getImageData(Math.round(view.x(r.now[i]) + d), Math.round(view.y(r.now[i + 1])), 1, 1).data];"
-        "return [at(0), mastReplay.colours.dead]",
+        "const [x, y] = [view.x(r.now[i]), view.y(r.now[i + 1])].map(Math.round);"
+        "return [[...c.getImageData(x, y, 1, 1).data], mastReplay.colours.dead]",
         robot,
     )
     red, green, blue = gone[0][:3]
@@ -180,9 +182,7 @@ def others(tmp_path_factory: pytest.TempPathFactory, alone: Recording) -> Callab
         ("large", "not kept in teams of more than 1,000"),
     ],
 )
-def test_what_is_not_known_is_said(
-    browser: WebDriver, others: Callable[[str], Path], name: str, says: str
-) -> None:
+def test_what_is_not_known_is_said(browser: WebDriver, others: Callable[[str], Path], name: str, says: str) -> None:
     player = Player(browser, others(name))
     choose(player, 2, 5)
     assert says in player.find("#inspected").text
@@ -194,7 +194,9 @@ def test_what_is_not_known_is_said(
     assert player.errors() == []
 
 
-def test_frames_between_those_that_were_kept(browser: WebDriver, others: Callable[[str], Path], alone: Recording) -> None:
+def test_frames_between_those_that_were_kept(
+    browser: WebDriver, others: Callable[[str], Path], alone: Recording
+) -> None:
     player = Player(browser, others("thin"))
     robot = int(np.flatnonzero(alone.alive(8))[0])
     choose(player, robot, 8)
@@ -222,7 +224,7 @@ def test_arrays_that_do_not_fit_are_named(alone: Recording, tmp_path: Path) -> N
 
 
 def test_the_budget_bounds_what_a_page_holds() -> None:
-    """100 robots and 200 frames are kept whole: 2 x 2 MB of ages and hops and 4 MB of attention, before they are packed."""
+    """100 robots and 200 frames are kept whole: 2 x 2 MB of ages and hops and 4 MB of attention before packing."""
     frames, robots, heads = 201, 100, 16
     assert frames * robots**2 <= knowledge.MOST_PAIRS
     assert frames * robots * heads * knowledge.TOKENS <= knowledge.MOST_WEIGHTS

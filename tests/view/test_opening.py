@@ -81,7 +81,8 @@ def test_a_link_opens_the_same_view(browser: WebDriver, pages: dict[str, Path]) 
 
 
 @pytest.mark.parametrize(
-    "view", ["#t=1e9&robot=999&zoom=-3&at=1", "#t=-5&robot=x&zoom=9&at=a,b&layer=7", "#t=0&turned=nothing,links2&head=0.5"]
+    "view",
+    ["#t=1e9&robot=999&zoom=-3&at=1", "#t=-5&robot=x&zoom=9&at=a,b&layer=7", "#t=0&turned=nothing,links2&head=0.5"],
 )
 def test_a_link_with_nonsense_opens_all_the_same(browser: WebDriver, pages: dict[str, Path], view: str) -> None:
     player = Player(browser, pages["two"], view)
@@ -125,7 +126,10 @@ def phone(player: Player, width: int = 390, height: int = 844) -> Iterator[None]
 
 
 def fingers(player: Player, kind: str, *points: tuple[float, float]) -> None:
-    given: dict[str, Any] = {"type": kind, "touchPoints": [{"x": x, "y": y, "id": n} for n, (x, y) in enumerate(points)]}
+    given: dict[str, Any] = {
+        "type": kind,
+        "touchPoints": [{"x": x, "y": y, "id": n} for n, (x, y) in enumerate(points)],
+    }
     player.browser.execute_cdp_cmd("Input.dispatchTouchEvent", given)
 
 
@@ -168,7 +172,9 @@ def test_fingers_choose_move_and_zoom(browser: WebDriver, pages: dict[str, Path]
         fingers(player, "touchEnd")
         scale = player.run("return mastReplay.panels[0].view.scale")
         after = player.run("return [...mastReplay.centre]")
-        assert after[0] == pytest.approx(before[0] - 40 / scale, abs=12 / scale) and after[1] == pytest.approx(before[1])
+        assert after[0] == pytest.approx(before[0] - 40 / scale, abs=12 / scale) and after[1] == pytest.approx(
+            before[1]
+        )
         assert player.run("return [mastReplay.selected, scrollY]") == [7, 0]
     assert player.errors() == []
 

@@ -130,9 +130,7 @@ class DecentralPolicy:
 
 
 @torch.no_grad()
-def decide(
-    policy: Policy, state: RelayState, attended: list[Attended] | None = None, environments: int = 0
-) -> Tensor:
+def decide(policy: Policy, state: RelayState, attended: list[Attended] | None = None, environments: int = 0) -> Tensor:
     """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
 
     attended: a list to fill with what robots of the first `environments` attend to.

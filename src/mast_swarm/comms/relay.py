@@ -120,6 +120,7 @@ class Relay:
         like = torch.empty(0) if like is None else like
         batch = len(seeds)
         count = torch.zeros(batch, dtype=torch.int64, device=like.device)
+        crossed = like.new_zeros(self.counted, robots, _FIRST_SLOTS, robots, dtype=torch.int16)
         return RelayState(
             step=0,
             chance=chance.keys_of(self.channel.seed, seeds, like.device),
@@ -130,9 +131,7 @@ class Relay:
             transmissions=count,
             entries=count,
             spare=_FIRST_SLOTS,
-            crossed=like.new_zeros(self.counted, robots, _FIRST_SLOTS, robots, dtype=torch.int16)
-            if self.counted
-            else None,
+            crossed=crossed if self.counted else None,
         )
 
     def sample(self, state: RelayState, message: Tensor, positions: Tensor, graph: Graph) -> RelayState:
@@ -159,8 +158,9 @@ class Relay:
         where = where.scatter(1, at.expand_as(positions[:, None]), positions[:, None].to(where.dtype))
         own.copy_(torch.where(state.alive, slot + (state.step << SLOT_BITS), own))
         crossed = None if state.crossed is None else _none_crossed(state.crossed, slot, messages.shape[1])
-        kept = {"table": table, "messages": messages, "positions": where, "spare": spare, "crossed": crossed}
-        state = dataclasses.replace(state, **kept)
+        state = dataclasses.replace(
+            state, table=table, messages=messages, positions=where, spare=spare, crossed=crossed
+        )
         return self._arrive_at_once(state, graph) if self.instant else self._forget(state)
 
     def exchange(self, state: RelayState, graph: Graph) -> RelayState:
@@ -196,8 +196,7 @@ class Relay:
                 crossed = _one_more(crossed, table, offered, source, target)
             table = table.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
         table = table.view(batch, 1, robots, robots)
-        counts = {"transmissions": transmissions, "entries": entries, "crossed": crossed}
-        return dataclasses.replace(state, table=table, **counts)
+        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries, crossed=crossed)
 
     def _hop_in_turn(self, state: RelayState, graph: Graph) -> RelayState:
         """A period, one moment after the other at which some stamps hop."""
@@ -226,8 +225,7 @@ class Relay:
             table = torch.cat((newest.maximum(arrived)[:, None], table[:, 1:].masked_fill(due_now[:, 1:], -1)), dim=1)
             if self.hop > 1:
                 table = _tucked(table, newest.where(news & ~due_now[:, 0], -1))
-        counts = {"transmissions": transmissions, "entries": entries, "crossed": crossed}
-        return dataclasses.replace(state, table=table, **counts)
+        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries, crossed=crossed)
 
     def _moments(self, table: Tensor, step: int) -> Iterator[tuple[int, Tensor]]:
         """When stamps of the table hop in the period from instant `step` on, in ticks after it; and which then do,

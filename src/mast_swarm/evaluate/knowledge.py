@@ -35,8 +35,8 @@ KINDS: Final = {
 }
 MOST_ROBOTS: Final = 1000  # in larger teams nothing is kept: a table of all pairs is too large for a page
 MOST_PAIRS: Final = 8_000_000  # of robots, over all frames that are kept: 800 frames of 100 robots
-MOST_WEIGHTS: Final = 6_000_000  # numbers: 200 frames of 100 robots, 16 heads, and more than TOKENS of each
-TOKENS: Final = 12
+TOKENS: Final = 12  # K
+MOST_WEIGHTS: Final = 6_000_000  # with more, the mean over heads is kept: 200 frames of 100 robots have 16 heads
 
 
 class Knowledge:
@@ -53,8 +53,8 @@ class Knowledge:
         self.policy = policy if self.keeps and isinstance(policy, Policy) else None
         if self.policy is not None:
             config, kept = self.policy.config, -(-frames // self.every)
-            self.heads = config.heads * (kept * robots * config.layers * config.heads * TOKENS <= MOST_WEIGHTS)
-        run = getattr(loop.actor, "run", loop.actor)
+            self.by_head = kept * robots * config.layers * config.heads * TOKENS <= MOST_WEIGHTS
+        run: Any = getattr(loop.actor, "run", loop.actor)  # what holds the relay
         if self.kind == "news":
             run.relay.counted = record if self.keeps else 0
         self.run = run if isinstance(run, DecentralPolicy) else None
@@ -70,10 +70,11 @@ class Knowledge:
         if not self._wanted(frame):
             return
         if self.kind == "news":
-            self._keep(_news(_held(self.loop.actor), self.record))
+            actor: Any = self.loop.actor
+            self._keep(_news(actor.held if self.run is None else self.run.state, self.record))
         if self.policy is not None:
             rows = self._attended(self.policy)
-            self._keep(_most(rows, self.record, self.loop.state.positions.shape[1], bool(self.heads)))
+            self._keep(_most(rows, self.record, self.loop.state.positions.shape[1], self.by_head))
 
     def of(self, environment: int) -> dict[str, np.ndarray]:
         """The arrays of one environment, in the smallest types that hold them."""
@@ -111,14 +112,9 @@ def _kind(actor: Actor) -> str:
     return next((kind for made, kind in found.items() if isinstance(actor, made)), "")
 
 
-def _held(actor: Actor) -> RelayState:
-    state = actor.held if isinstance(actor, Talking) else getattr(actor, "run").state  # noqa: B009
-    assert state is not None  # robots have decided
-    return state
-
-
-def _news(state: RelayState, record: int) -> dict[str, Tensor]:
+def _news(state: RelayState | None, record: int) -> dict[str, Tensor]:
     """Ages and hops [R, N, N] int32, as a recording has them."""
+    assert state is not None  # robots have decided
     stamps, alive = state.stamps[:record], state.alive[:record, :, None]
     heard = (stamps >= 0) & alive
     age = torch.where(heard, state.step - stamps + 1, 0)

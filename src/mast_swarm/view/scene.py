@@ -176,8 +176,12 @@ def _check_known(recording: Recording) -> None:
     """Raise a MastError unless what robots know fits the positions."""
     known, (frames, robots) = recording.known, recording.positions.shape[:2]
     kept = -(-frames // max(1, int(known.get("every", 1))))
-    shapes = {"age": (kept, robots, robots), "hops": (kept, robots, robots), "attends": (kept, robots, -1)}
-    shapes["weights"] = (kept, robots, -1, -1, known["attends"].shape[-1] if "attends" in known else 0)
+    shapes: dict[str, tuple[int, ...]] = {
+        "age": (kept, robots, robots),
+        "hops": (kept, robots, robots),
+        "attends": (kept, robots, -1),
+        "weights": (kept, robots, -1, -1, known["attends"].shape[-1] if "attends" in known else 0),
+    }
     for name, expected in shapes.items():
         found = known[name].shape if name in known else expected
         if len(found) != len(expected) or any(b not in (-1, a) for a, b in zip(found, expected, strict=True)):

@@ -73,7 +73,14 @@ class NavigationView(TaskView):
         axes.scatter(x, y, s=2.4 * size, facecolors=green + "33", edgecolors=green, linewidths=width, zorder=2)
         x, y = goals[~observed & ~got].T
         axes.scatter(
-            x, y, s=0.9 * size, marker="D", facecolors="none", edgecolors=SCENE["unseen"], linewidths=mark * 0.24, zorder=3
+            x,
+            y,
+            s=0.9 * size,
+            marker="D",
+            facecolors="none",
+            edgecolors=SCENE["unseen"],
+            linewidths=mark * 0.24,
+            zorder=3,
         )
         x, y = goals[observed & ~got].T
         axes.scatter(x, y, s=size, marker="x", color=SCENE["seen"], linewidths=mark * 0.24, zorder=3)
