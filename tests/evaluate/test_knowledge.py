@@ -16,6 +16,11 @@ from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.evaluate.rollout import rollout
+from mast_swarm.model.config import LPACConfig
+from mast_swarm.model.lpac import LPAC
+from mast_swarm.tasks.coverage.config import CoverageConfig
+from mast_swarm.tasks.coverage.world import Coverage
+from mast_swarm.view.replay import write_replay
 
 ROBOTS, STEPS, SEED = 14, 9, 3
 TROUBLE = Channel(delay=1.0, loss=0.2, failure=0.02)
@@ -128,14 +133,13 @@ def test_recording_changes_nothing() -> None:
 
 
 def test_a_file_from_before_opens(tmp_path: Path) -> None:
-    """As files were written until they kept what robots know: no such arrays, and not a word of it."""
-    import json
+    old = Recording.load(Path(__file__).parent.parent / "fixtures" / "recording_before.npz")
+    assert old.knowledge == "" and old.known == {} and old.positions.shape == (5, 6, 2) and old.delay == 1.0
+    assert "from before the age of news was kept" in write_replay(tmp_path / "old.html", old).read_text("utf-8")
 
-    recorded("lsap", None).save(tmp_path / "new.npz")
-    with np.load(tmp_path / "new.npz") as file:
-        arrays = {name: file[name] for name in file.files}
-    about = json.loads(str(arrays.pop("about")))
-    del about["knowledge"]
-    np.savez_compressed(tmp_path / "old.npz", about=np.array(json.dumps(about)), **arrays)
-    old = Recording.load(tmp_path / "old.npz")
-    assert old.knowledge == "" and old.known == {}
+
+def test_sums_over_neighbours_are_no_news() -> None:
+    here = Coverage(CoverageConfig(agents=4))
+    policy = LPAC(LPACConfig(task="coverage"))
+    kinds = [knowledge._kind(make_actor(policy, here, channel)) for channel in (Channel(delay=0.2), None)]
+    assert kinds == ["sums", "pass"]

@@ -114,7 +114,9 @@ class Replay {
 
   /** What there is to see of a robot, in the words of those who point and of those who tap. */
   hints() {
-    const more = this.recordings.some((r) => knowledge.hasNews(r)) ? ", and what it knows: whom it has heard of, how old that news is, and where its attention goes" : "";
+    const told = [["hasNews", "whom it has heard of and how old that news is"], ["hasAttention", "where its attention goes"]];
+    const known = told.filter(([has]) => this.recordings.some((r) => knowledge[has](r))).map(([, words]) => words);
+    const more = known.length ? `; and ${known.join(", and ")}` : "";
     return FINGERS.matches ? `Tap a robot to see ${painter.shows}${more}.` : `Point at a robot to see ${painter.shows}${more}. Click to keep it.`;
   }
 
