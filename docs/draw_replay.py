@@ -1,5 +1,5 @@
-"""The pictures of docs/replay.md, of the page in a browser: python docs/draw_replay.py RESULTS [FOLDER], where RESULTS is
-the folder that the page's own command writes."""
+"""The pictures of docs/replay.md, of the page in a browser: python docs/draw_replay.py RESULTS [FOLDER]; the command in
+docs/replay.md writes the results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mast_swarm.view.report import load_recordings
 from mast_swarm.view.replay import write_replay
+from mast_swarm.view.report import load_recordings
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))  # how tests drive a browser
