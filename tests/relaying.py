@@ -173,7 +173,7 @@ class Network:
         offers = [robot.offer(now) if living[robot.name] else [] for robot in self.robots]
         if not any(offers):
             return False
-        luck, learnt, before = self.lost(n, q), [], dict(self.crossed)
+        luck, learnt, crossed = self.lost(n, q), [], {}
         for i, robot in enumerate(self.robots):
             heard: list[News] = []
             ways: dict[tuple[int, int], int] = {}
@@ -181,12 +181,13 @@ class Network:
                 if i != k and living[i] and living[k] and links[i][k] and not luck[k][i]:
                     heard += offer
                     for news in offer:
-                        way = before[k, news.origin, news.stamp] + 1
+                        way = self.crossed[k, news.origin, news.stamp] + 1
                         ways[news.origin, news.stamp] = min(way, ways.get((news.origin, news.stamp), way))
             held = {(news.origin, news.stamp) for news in robot.known()}
             learnt.append(robot.hear(now, heard))
             for origin, stamp in {(news.origin, news.stamp) for news in robot.known()} - held:
-                self.crossed[i, origin, stamp] = ways[origin, stamp]
+                crossed[i, origin, stamp] = ways[origin, stamp]
+        self.crossed |= crossed
         return any(learnt)
 
 
