@@ -120,6 +120,10 @@ def test_long_episodes_and_large_teams_keep_less(monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     every = recorded(Policy(SMALL, seed=1), TROUBLE)
     assert (every.known["age"][::3] == whole.known["age"]).all()
+    monkeypatch.setattr(knowledge, "MOST_PACKED", 100)
+    mean = recorded(Policy(SMALL, seed=1), TROUBLE).known
+    assert mean["weights"].shape == (STEPS + 1, ROBOTS, 3, 1, knowledge.TOKENS) and mean["heads"] == 2
+    assert abs(mean["weights"] - every.known["weights"].mean(3, keepdims=True)).max() <= 0.5
     monkeypatch.setattr(knowledge, "MOST_ROBOTS", ROBOTS - 1)
     none = recorded(Policy(SMALL, seed=1), TROUBLE)
     assert none.known == {} and none.knowledge == "news"

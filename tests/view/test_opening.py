@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, make_recording: MakeRecordin
     folder = tmp_path_factory.mktemp("pages")
     names = ("lsap", "dhba-4", "mast-m", "mast-l")
     four = [make_recording(robots=30, steps=60, policy=name) for name in names]
+    four[3] = replace(four[3], delay=1.0, loss=0.1, failure=0.001)  # there is much to say of it
     return {
         "two": write_replay(folder / "two.html", four[:2]),
         "four": write_replay(folder / "four.html", four),

@@ -13,6 +13,7 @@ A recording has it in arrays by name, of every `every`-th frame (F of them, the 
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,7 +37,10 @@ KINDS: Final = {
 MOST_ROBOTS: Final = 1000  # in larger teams nothing is kept: a table of all pairs is too large for a page
 MOST_PAIRS: Final = 8_000_000  # of robots, over all frames that are kept: 800 frames of 100 robots
 TOKENS: Final = 12  # K
-MOST_WEIGHTS: Final = 6_000_000  # with more, the mean over heads is kept: 200 frames of 100 robots have 16 heads
+# With more weights, or more bytes when packed, the mean over heads is kept. (200 frames of 100 robots with 16 heads have
+# 4 million weights, which take from 1 to 3 MB, the more the denser the team is.)
+MOST_WEIGHTS: Final = 6_000_000
+MOST_PACKED: Final = 2_000_000
 
 
 class Knowledge:
@@ -80,6 +84,8 @@ class Knowledge:
         """The arrays of one environment, in the smallest types that hold them."""
         found = {name: np.stack([part[environment] for part in parts]) for name, parts in self.parts.items()}
         found = {name: values.astype(np.min_scalar_type(values.max(initial=0))) for name, values in found.items()}
+        if "weights" in found and len(zlib.compress(found["weights"].tobytes(), 1)) > MOST_PACKED:
+            found["weights"] = found["weights"].mean(3, keepdims=True).round().astype(np.uint8)
         if found:
             found["every"] = np.array(self.every)
         if self.policy is not None and found:
