@@ -37,8 +37,8 @@ KINDS: Final = {
 MOST_ROBOTS: Final = 1000  # in larger teams nothing is kept: a table of all pairs is too large for a page
 MOST_PAIRS: Final = 8_000_000  # of robots, over all frames that are kept: 800 frames of 100 robots
 TOKENS: Final = 12  # K
-# With more weights, or more bytes when packed, the mean over heads is kept. (200 frames of 100 robots with 16 heads have
-# 4 million weights, which take from 1 to 3 MB, the more the denser the team is.)
+# With more weights, or more bytes when packed, the mean over heads is kept. (200 frames of 100 robots, 16 heads: 4
+# million weights, which take from 1 to 3 MB, the more the denser the team is.)
 MOST_WEIGHTS: Final = 6_000_000
 MOST_PACKED: Final = 2_000_000
 
