@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 from mast_swarm import chance
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
-from mast_swarm.comms.views import attend, chunks, kernels, look, nodes
+from mast_swarm.comms.views import attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
 from mast_swarm.model.lists import projected
@@ -35,6 +36,15 @@ from mast_swarm.space import Graph
 # Rows of the first layer and pairs of entries that are worked on at a time.
 ROWS = {"cpu": 20_000, "cuda": 2_000_000}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What robots attend to in their own views, one row per robot and origin in its window."""
+
+    robot: Tensor  # [E] int64, b N + i
+    origin: Tensor  # [E] int64, j
+    weights: Tensor  # [E, L, H]; those of a robot, a layer and a head sum to 1
 
 
 class DecentralPolicy:
@@ -53,6 +63,8 @@ class DecentralPolicy:
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
         self._trail = policy.trail(dt)
+        self.watched = 0  # of how many environments, the first, `attended` is kept
+        self.attended: list[Attended] = []  # when they last decided
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget everything: instant 0 of one environment per seed."""
@@ -94,7 +106,8 @@ class DecentralPolicy:
     def decide(self, observation: Observed) -> Tensor:
         """Commands [B, N, 2] from what robots hold."""
         assert self.state is not None  # they have listened
-        prediction = decide(self.policy, self.state)
+        self.attended = []
+        prediction = decide(self.policy, self.state, self.attended if self.watched else None, self.watched)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
@@ -117,8 +130,11 @@ class DecentralPolicy:
 
 
 @torch.no_grad()
-def decide(policy: Policy, state: RelayState) -> Tensor:
-    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others."""
+def decide(policy: Policy, state: RelayState, attended: list[Attended] | None = None, environments: int = 0) -> Tensor:
+    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
+
+    attended: a list to fill with what robots of the first `environments` attend to.
+    """
     (batch, robots), device = state.alive.shape, state.table.device
     radius, layers = policy.config.attention_radius, policy.config.layers
     local = _local(state, policy.dtype)
@@ -141,6 +157,8 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
             continue  # nobody is alive here
         # The embeddings of the nodes below are y + added; `of` is the message that each of them stands for.
         y, added, work, of = x, None, None, every
+        watched = attended is not None and part.start < environments * robots
+        weights: list[Tensor] = []
         for block in blocks:
             work = nodes(views, work, len(x) * len(views.entry) // len(own))
             if work.layer == 1:
@@ -148,12 +166,17 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
             else:
                 y, h = block.before_attention(y, added)
                 q, kv = projected(block.attention, h, work.asked, rotation, of)
+            if watched:
+                weights.append(weigh(q, kv, views, work, block.attention.heads))
             y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
             of = of[work.itself]
         assert work is not None  # there is at least one block
         alone = views.place[: views.rows[layers]]  # the rows of the robots themselves
         found = policy.act(policy.mast.final(y, added))  # of the nodes of the last layer
         prediction[part.start + alone // entry.shape[1]] = found[work.number.flatten()[alone]]
+        if attended is not None and watched:
+            view, held = windows_of_robots(views)
+            attended.append(Attended(part.start + view, stored[held] % robots, torch.stack(weights, dim=1)))
     return prediction.unflatten(0, (batch, robots))
 
 

@@ -12,6 +12,7 @@ import torch
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import Drives, make_actor
+from mast_swarm.evaluate.knowledge import Knowledge
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.observation import Observed
@@ -65,16 +66,21 @@ def rollout(
     seeds = list(seeds)
     loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
     with torch.inference_mode():
+        knowledge = Knowledge(loop, record, steps)
         loop.start(seeds, scenarios)
         measured: list[dict[str, torch.Tensor]] = []
         frames: list[dict[str, np.ndarray]] = []
         for step in range(steps + 1):
             loop.sense()
             measured.append(dict(world.metrics(loop.state)))
+            if step < steps or record:  # what is known when the last frame is shown, too
+                knowledge.watch(step)
+                command = loop.decide()
             if record:
                 frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
+                knowledge.keep(step)
             if step < steps:
-                loop.move(loop.decide())
+                loop.move(command)
             progress(1)
         metrics = {
             name: torch.stack([row[name] for row in measured], dim=1).float().cpu().numpy() for name in measured[0]
@@ -91,7 +97,8 @@ def rollout(
         "failure": getattr(loop.actor, "failure", 0.0),
         "attention_radius": loop.actor.attention_radius,
     }
-    kept = recordings(world, loop.state, frames, metrics, [row | actor for row in about]) if record else []
+    rows = [row | actor | {"knowledge": knowledge.kind, "known": knowledge.of(e)} for e, row in enumerate(about)]
+    kept = recordings(world, loop.state, frames, metrics, rows) if record else []
     return Rollout(metrics, kept, loop.state)
 
 
@@ -105,7 +112,7 @@ def _alive(loop: Loop, record: int) -> dict[str, np.ndarray]:
     """Who has not failed by now, [R, N] bool, where robots may fail."""
     if not getattr(loop.actor, "failure", 0.0):
         return {}
-    alive = getattr(loop.actor, "alive", None)  # before the first decision there is none
+    alive = getattr(loop.actor, "alive", None)
     shape = loop.state.positions.shape[:2]
     return {"alive": np.ones((record, shape[1]), bool) if alive is None else alive[:record].cpu().numpy()}
 
