@@ -101,18 +101,17 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     try:
         for wave in (first, then):
             work = {cell.name: cell for cell in wave.values()}
-            ready = [
+            ready = (
                 Job(name, run, (_bare(cell), _given(cell, store), config.device, str(scratch)), config.gpus)
                 for name, cell in work.items()
                 if config.seconds is None or time.monotonic() - began < config.seconds
-            ]
+            )
             for job, result in workers.run(ready):
                 store.save(work[job.name], result)
                 done += 1
                 print(f"{done} of {total}: {job.name}: {result.about['seconds']:.0f} s", flush=True)
-                if config.seconds is not None and time.monotonic() - began > config.seconds:
-                    print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
-                    return
+        if done < total:
+            print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
     finally:
         workers.close()
 

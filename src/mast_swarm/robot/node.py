@@ -148,6 +148,14 @@ class Node:
         stamp = self.stamps.next(now)
         if self.stamps.failed:
             self._tell("stamps", self.name, self.stamps.failed)
+        if stamp - now > self.limits.skew:
+            ahead = (stamp - now) / self.limits.second
+            self._tell(
+                "ahead",
+                self.name,
+                f"the stamps of robot {self.name} are {ahead:.0f} s ahead of its clock, which was wrong before or is "
+                "wrong now: others refuse its news until the clock has caught up",
+            )
         body = self.form.body(self.name, stamp, place, message)
         entry = self.form.entry(body, self.trust.sign(self.form.signed(body)))
         self._newest[self.name] = stamp
