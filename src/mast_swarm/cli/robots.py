@@ -109,7 +109,7 @@ def team_verb(args: list[str]) -> None:
         before = set() if given == "new" else set(trust.Team.load(config.folder).robots)
         team = (trust.new_team if given == "new" else trust.add_robots)(config.folder, config.robots)
         made = sorted(set(team.robots) - before)
-        print(f"new: {', '.join(map(str, made))}; last key: {trust.key_file(config.folder, made[-1])}")
+        print(f"new: {', '.join(map(str, made))}; last key: {trust.key_file(trust.folder_of(config.folder), made[-1])}")
     print(f"team {team.identity.hex()}: {len(team.robots)} robots, {len(team.revoked)} revoked, made {team.created}")
     if given == "show":
         for number, key in sorted(team.robots.items()):
