@@ -83,6 +83,27 @@ def test_a_team_in_an_environment_with_the_extra_alone(exported: Path, tmp_path:
     check(blocked.run_with(python, TEAM, exported, tmp_path / "team"))
 
 
+def test_commands_where_there_is_no_torch(tmp_path: Path) -> None:
+    python = blocked.environment(tmp_path / "venv")
+    code = "import sys; sys.argv[0] = 'mast'; from mast_swarm.cli import main; main()"
+
+    def mast(*args: object) -> str:
+        return blocked.run_with(python, code, *args)
+
+    assert "2 robots, 0 revoked" in mast("team", "new", tmp_path / "team", "--robots", 2)
+    assert "2 robots, 0 revoked" in mast("team", "show", tmp_path / "team" / "team.json")
+    told = mast("doctor")
+    assert "torch is not installed" in told and "robots: ok, " in told and "FAILED" not in told
+    for verb in ("demo", "swarm", "list"):
+        with pytest.raises(AssertionError) as found:
+            mast(verb)
+        (line,) = str(found.value).splitlines()[:1]
+        assert line.startswith(f"mast: mast {verb} needs the package tyro, which is not installed: pip install")
+        assert "Traceback" not in str(found.value)
+    with pytest.raises(AssertionError, match=r"\nModuleNotFoundError: mast_swarm.Navigation needs the package torch, "):
+        blocked.run_with(python, "import mast_swarm; mast_swarm.Navigation")
+
+
 def test_every_module_of_the_robot_imports_without_torch() -> None:
     code = """
 import importlib, pkgutil, mast_swarm.robot
