@@ -19,7 +19,15 @@ class MyRobot:
     """It sees goals and other robots. `mast robot` gives it its number, and what --body-option says."""
 
     # Where your cameras see goals: metres in the team's frame, here UTM. Robots stand at the last three already.
-    goals = np.array([5e5, 4e6]) + [[40.0, 30.0], [-100.0, 10.0], [150.0, 80.0], [-90.0, 200.0], [300.0, -50.0]]
+    goals = np.array(
+        [
+            [500_040.0, 4_000_030.0],
+            [499_900.0, 4_000_010.0],
+            [500_150.0, 4_000_080.0],
+            [499_910.0, 4_000_200.0],
+            [500_300.0, 3_999_950.0],
+        ]
+    )
     parked = goals[2:]
 
     def __init__(self, robot: int, policy: str, yard: str = "yard") -> None:

@@ -233,7 +233,7 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         others = f"talks to {_listed(peers)}" if peers else "alone, without --peer"
         print(
             f"robot {given.robot}: {pilot.policy.manifest['policy']}, {given.transport} at {given.listen}, {others}, "
-            f"{settings.pace.rate:g} decisions per second",
+            f"{settings.pace.rate:g} decision{'s' if settings.pace.rate != 1 else ''} per second",
             flush=True,
         )
         pilot.run()
