@@ -249,7 +249,6 @@ def _leaving() -> Iterator[None]:
     def leave() -> None:
         threading.main_thread().join()
         ends = time.monotonic() + _LEAVING
-        left = [one for one in threading.enumerate() if not one.daemon]
         for one in left:
             one.join(max(0.0, ends - time.monotonic()))
         if any(one.is_alive() for one in left):
@@ -258,12 +257,14 @@ def _leaving() -> Iterator[None]:
             sys.stderr.flush()
             os._exit(status)
 
-    status = 2
+    before, status = set(threading.enumerate()), 2
     try:
         yield
         status = 0
     finally:
-        threading.Thread(target=leave, name="leaving", daemon=True).start()
+        left = [one for one in threading.enumerate() if one not in before and not one.daemon]
+        if left:
+            threading.Thread(target=leave, name="leaving", daemon=True).start()
 
 
 def _listed(peers: Mapping[int, str]) -> str:
