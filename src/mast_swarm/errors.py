@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
 
 # Modules of the packages that this one depends on; robots do without most of them (docs/robots.md).
 _NEEDED = ("torch", "numpy", "scipy", "numba", "safetensors", "tyro", "rich", "pyarrow", "matplotlib", "PIL")
@@ -40,3 +44,13 @@ def lacking(what: str, error: ModuleNotFoundError) -> str | None:
         f"{what} needs the package {module}, which is not installed: pip install mast-swarm brings it (mast robot, "
         "mast team and mast doctor do without)"
     )
+
+
+def plain(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The same parser, whose errors are ours: one line, and where to look."""
+
+    def error(message: str) -> None:
+        raise MastError(f"{message}; `{parser.prog} --help` shows all")
+
+    setattr(parser, "error", error)  # noqa: B010  mypy takes no method that is put in place of another
+    return parser

@@ -190,6 +190,7 @@ def test_mistakes_end_in_one_line(
         return one_line(capsys)
 
     assert "give --team DIR" in said()
+    assert "unrecognized arguments: --tame; `mast robot --help` shows all" in said("--tame")
     assert "give one of the two" in said("--team", team, "--unsigned")
     assert "no team file" in said("--team", body) or "cannot read the team file" in said("--team", tmp_path / "none")
 

@@ -334,6 +334,8 @@ def test_the_command_team(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("revoke", folder, 9), "robot 9 is not in the team"),
         (("show", tmp_path / "none"), "cannot read the team file"),
         (("mew", folder), "unknown team command 'mew': did you mean new"),
+        (("add", folder, "--robots", "x"), "argument --robots: invalid int value: 'x'; `mast team add --help`"),
+        (("revoke", folder), "the following arguments are required: NUMBER; `mast team revoke --help`"),
     ):
         assert mast("team", *args) == 2
         assert message in one_line(capsys)

@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (MemoryError, RuntimeError) as error:
-        lacking = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
-        if isinstance(error, RuntimeError) and not any(text in str(error) for text in lacking):
+        signs = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in signs):
             raise
         print("mast: out of memory: give a smaller world, fewer --agents or a smaller --batch", file=sys.stderr)
         raise SystemExit(2) from None

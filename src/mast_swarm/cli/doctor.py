@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 
+from mast_swarm.errors import plain
+
 _ABOUT = "Versions, devices, threads, busy cores, extras and a self-test of some ten seconds, ready for a bug report."
 
 
 def doctor(args: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="mast doctor", description=_ABOUT)
+    parser = plain(argparse.ArgumentParser(prog="mast doctor", description=_ABOUT))
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="leave the self-test out")
     config = parser.parse_args(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mast_swarm.errors import unknown
+from mast_swarm.errors import plain, unknown
 
 # What the help of `mast team` says of each, and what its own says.
 _TEAM = {
@@ -51,7 +51,7 @@ def team_verb(args: list[str]) -> None:
 
 
 def _parser(given: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"mast team {given}", description=_TEAM[given][1])
+    parser = plain(argparse.ArgumentParser(prog=f"mast team {given}", description=_TEAM[given][1]))
     folder = "the team's folder; it is made" if given == "new" else "the team's folder, or its team.json"
     parser.add_argument("folder", metavar="DIR", type=Path, help=folder)
     if given == "new":

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mast_swarm.errors import MastError, MastWarning, unknown
+from mast_swarm.errors import MastError, MastWarning, plain, unknown
 from mast_swarm.robot.body import Body
 from mast_swarm.robot.exported import Exported, read_manifest
 from mast_swarm.robot.log import Log
@@ -318,7 +318,7 @@ def plain_warnings() -> None:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description="Run one robot of a team, with a body of yours.")
+    parser = plain(argparse.ArgumentParser(prog=prog, description="Run one robot of a team, with a body of yours."))
     add = parser.add_argument
     add("folder", metavar="DIR", help="what `mast export` wrote")
     add("--robot", type=int, required=True, help="its number in the team")

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from mast_swarm.errors import MastError
+from mast_swarm.errors import MastError, Terminated
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.files import new_folder
 from mast_swarm.interop.manifest import sha256
@@ -77,11 +77,11 @@ def swarm(
     try:
         with _terminated(), tempfile.TemporaryDirectory(prefix="mast-swarm-") as scratch:
             Mission(config, arena, log, source, Path(scratch), tell, show).run()
+    except KeyboardInterrupt as stopped:
+        raise type(stopped)(f"interrupted; what happened until {log.time:g} s is in {folder}") from None
     finally:
         torch.set_num_threads(threads)
         summary = log.finish()
-        if not log.complete:
-            tell(f"what happened until {log.time:g} s is in {folder}")
     return folder, summary
 
 
@@ -99,7 +99,11 @@ def _terminated() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def asked(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, asked)
     try:
         yield
     finally:
