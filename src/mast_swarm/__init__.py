@@ -13,7 +13,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mast_swarm.errors import MastError
+from mast_swarm.errors import MastError, lacking
 
 if TYPE_CHECKING:
     from mast_swarm import evaluate, train
@@ -124,15 +124,23 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("evaluate", "train"):  # packages that can be called
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
+    called = name in ("evaluate", "train")  # packages that can be called
+    if not called and name not in _HOMES:
         from difflib import get_close_matches
 
         near = get_close_matches(name, __all__, 1)
         hint = f". Did you mean: {near[0]!r}?" if near else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{name if called else _HOMES[name]}")
+    except ModuleNotFoundError as error:
+        line = lacking(f"{__name__}.{name}", error)
+        if line is None:
+            raise
+        raise ModuleNotFoundError(line, name=error.name) from None
+    if called:
+        return module
+    value = getattr(module, name)
     globals()[name] = value  # the next use finds it without asking here
     return value
 

@@ -210,6 +210,18 @@ def test_before_its_first_fix_a_robot_waits() -> None:
     assert body.told == [ZERO] and pilot.met == pilot.missed == 0
 
 
+def test_it_says_now_and_then_that_its_body_senses_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._SILENT", 0.3)
+    monkeypatch.setattr("mast_swarm.robot.pilot._REMIND", 0.4)
+    said = list[str]()
+    body = Body(lambda count: None)
+    body.waits_for = lambda: "no satellite"  # type: ignore[attr-defined]
+    stopped(make(body, ports=free_ports(2), pace=Pace(rate=20.0, hop=0.02, patience=0.2), say=said.append), 0.9)
+    assert 1 <= sum("sensed nothing yet, for 0 s (no satellite)" in line for line in said) <= 2
+    assert sum("sensed nothing yet" in line for line in said) <= 3  # in 0.9 s, one every 0.4 s
+    assert sum("nothing has come from robot 1" in line for line in said) == 1
+
+
 def test_deadlines_that_are_missed_are_counted() -> None:
     def slow(count: int) -> Sensed:
         time.sleep(0.12)  # more than two periods
@@ -230,6 +242,28 @@ def test_a_peer_that_says_nothing_and_one_with_other_weights_are_named(monkeypat
     thread.join()
     assert sum("robot 1 runs other weights" in line for line in said) == 1
     assert sum("nothing has come from robot 2 in 0.3 s" in line for line in said) == 1
+
+
+def test_each_silence_of_a_peer_is_told_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._SILENT", 0.4)
+    ports, said = free_ports(2), list[str]()
+    thread = threading.Thread(target=stopped, args=(make(Body(), ports=ports, say=said.append), 6.0))
+    thread.start()
+
+    def lines(*words: str) -> bool:
+        """Whether it has said these in this order, and nothing else."""
+        ends = time.monotonic() + 4
+        while len(said) < len(words) and time.monotonic() < ends:
+            time.sleep(0.02)
+        return len(said) == len(words) and all(word in line for word, line in zip(words, said, strict=True))
+
+    silent, again = "nothing has come from robot 1 in 0.4 s", "robot 1 is heard again, after"
+    assert lines(silent)
+    stopped(make(Body(), name=1, ports=ports), 0.8)
+    assert lines(silent, again, silent)
+    stopped(make(Body(), name=1, ports=ports), 0.5)
+    assert lines(silent, again, silent, again, silent)
+    thread.join()
 
 
 @pytest.mark.parametrize("field", ["rate", "hop", "patience", "speed"])

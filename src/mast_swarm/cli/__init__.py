@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from mast_swarm.cli.verbs import TOPICS, VERBS
-from mast_swarm.errors import MastError, Terminated, unknown
+from mast_swarm.errors import MastError, Terminated, lacking, unknown
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (MemoryError, RuntimeError) as error:
-        lacking = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
-        if isinstance(error, RuntimeError) and not any(text in str(error) for text in lacking):
+        signs = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in signs):
             raise
         print("mast: out of memory: give a smaller world, fewer --agents or a smaller --batch", file=sys.stderr)
         raise SystemExit(2) from None
@@ -66,7 +66,13 @@ def run(args: Sequence[str]) -> None:
     if args[0] not in VERBS:
         raise unknown("command", args[0], VERBS)
     module, function = VERBS[args[0]][0].split(":")
-    getattr(import_module(f"{__name__}.{module}"), function)(list(args[1:]))
+    try:
+        getattr(import_module(f"{__name__}.{module}"), function)(list(args[1:]))
+    except ModuleNotFoundError as error:
+        line = lacking(f"mast {args[0]}", error)
+        if line is None:
+            raise
+        raise MastError(line) from None
 
 
 def _help() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -80,7 +81,13 @@ class SwarmConfig:
                 raise MastError(f"--kill leaves nobody alive at {t:g} s: kill fewer robots, or start more")
         if self.safe and self.apart is None:
             raise MastError(f"--safe needs to know how large robots are, and {self.task} does not say it: leave it out")
-        self.partitions  # noqa: B018 (what is wrong with it shows here)
+        planned: dict[str, Sequence[tuple[float, float]]] = {"kill": self.kills, "join": self.joins}
+        planned["partition"] = self.partitions
+        for option, times in planned.items():
+            for text, (begin, _) in zip(getattr(self, option), times, strict=True):
+                if math.ceil(begin / self.dt - 1e-9) >= self.steps:
+                    ends = f"the mission ends at {self.steps * self.dt:g} s"
+                    raise MastError(f"--{option} {text}: {ends}: give an earlier time, or more --steps")
         if self.robots + self.joining > _MOST:
             raise MastError(f"{self.robots + self.joining} robots in all: give at most {_MOST}")
 
@@ -109,6 +116,8 @@ class SwarmConfig:
                 times = float(begin), float(end)
             except ValueError:
                 times = (0.0, 0.0)
+            if math.inf > times[0] >= times[1] > 0:
+                raise MastError(f"--partition {text}: FROM has to be smaller than TO, as {end}:{begin}")
             if not 0 <= times[0] < times[1] < math.inf:
                 raise MastError(f"--partition {text}: expected FROM:TO in seconds, as 40:80")
             found.append(times)
