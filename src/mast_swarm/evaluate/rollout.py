@@ -73,7 +73,8 @@ def rollout(
         for step in range(steps + 1):
             loop.sense()
             measured.append(dict(world.metrics(loop.state)))
-            if step < steps or record:  # what is known when the last frame is shown, too
+            # What is known when the last frame is shown, too; a controller is asked no more often than robots move.
+            if step < steps or (record and knowledge.kind != "controller"):
                 knowledge.watch(step)
                 command = loop.decide()
             if record:
