@@ -13,19 +13,22 @@ Rows of all robots and environments lie in one matrix, so that the linear layers
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mast_swarm import chance
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
-from mast_swarm.comms.views import attend, chunks, kernels, look, nodes
+from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
+from mast_swarm.model.encoding import Rotation
 from mast_swarm.model.lists import projected
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
@@ -35,6 +38,24 @@ from mast_swarm.space import Graph
 # Rows of the first layer and pairs of entries that are worked on at a time.
 ROWS = {"cpu": 20_000, "cuda": 2_000_000}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
+
+
+_TOGETHER = 1024  # rows that a CPU takes at a time from one layer's attention to the next
+
+
+class Room:
+    """A CPU's memory for large arrays that are made anew at every step. The system hands out fresh memory page by page,
+    which takes longer than filling it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, np.ndarray] = {}
+
+    def take(self, name: Hashable, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An array of any content, good until one of this name is taken again."""
+        needed = math.prod(shape) * dtype.itemsize
+        if name not in self._kept or self._kept[name].size < needed:
+            self._kept[name] = np.empty(needed * 5 // 4, np.uint8)
+        return torch.from_numpy(self._kept[name][:needed]).view(dtype).view(shape)
 
 
 class DecentralPolicy:
@@ -53,6 +74,7 @@ class DecentralPolicy:
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
         self._trail = policy.trail(dt)
+        self._room = Room()
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget everything: instant 0 of one environment per seed."""
@@ -94,7 +116,7 @@ class DecentralPolicy:
     def decide(self, observation: Observed) -> Tensor:
         """Commands [B, N, 2] from what robots hold."""
         assert self.state is not None  # they have listened
-        prediction = decide(self.policy, self.state)
+        prediction = decide(self.policy, self.state, self._room)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
@@ -117,13 +139,17 @@ class DecentralPolicy:
 
 
 @torch.no_grad()
-def decide(policy: Policy, state: RelayState) -> Tensor:
-    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others."""
+def decide(policy: Policy, state: RelayState, room: Room | None = None) -> Tensor:
+    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
+
+    room: memory that a CPU uses again at the next step.
+    """
+    room = Room() if room is None else room
     (batch, robots), device = state.alive.shape, state.table.device
     radius, layers = policy.config.attention_radius, policy.config.layers
     local = _local(state, policy.dtype)
-    # A chain of L windows ends nearer than L radii; the margin is for rounding.
-    stored, entry, own = _entries(state, local, None if radius is None else 1.001 * layers * radius)
+    field = policy.config.field
+    stored, entry, own = _entries(state, local, None if field is None else 1.001 * field)  # a margin for rounding
     prediction = torch.zeros(batch * robots, policy.outputs, dtype=policy.dtype, device=device)
     if len(stored) == 0:
         return prediction.unflatten(0, (batch, robots))
@@ -139,22 +165,53 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
         views = look(entry[part], own[part], local, radius, layers)
         if views.rows[1] == 0:
             continue  # nobody is alive here
-        # The embeddings of the nodes below are y + added; `of` is the message that each of them stands for.
-        y, added, work, of = x, None, None, every
-        for block in blocks:
-            work = nodes(views, work, len(x) * len(views.entry) // len(own))
-            if work.layer == 1:
-                q, kv = first
-            else:
-                y, h = block.before_attention(y, added)
-                q, kv = projected(block.attention, h, work.asked, rotation, of)
-            y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
-            of = of[work.itself]
-        assert work is not None  # there is at least one block
+        works: list[Nodes] = []
+        for _ in blocks:
+            works.append(nodes(views, works[-1] if works else None, len(x) * len(views.entry) // len(own)))
+        y, (q, kv), of = x, first, every  # of the nodes below; `of` is the message that each of them stands for
+        for block, after, work, above in zip(blocks, blocks[1:], works, works[1:], strict=False):
+            answer, of = attend(q, kv, views, work, block.attention.heads), of[work.itself]
+            y, q, kv = _between(block, after, y, answer, work, above.asked, rotation, of, room)
+        work, block = works[-1], blocks[-1]
+        y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
         alone = views.place[: views.rows[layers]]  # the rows of the robots themselves
         found = policy.act(policy.mast.final(y, added))  # of the nodes of the last layer
         prediction[part.start + alone // entry.shape[1]] = found[work.number.flatten()[alone]]
     return prediction.unflatten(0, (batch, robots))
+
+
+def _between(
+    block: Block,
+    after: Block,
+    y: Tensor,
+    answer: Tensor,
+    work: Nodes,
+    asked: int,
+    rotation: Rotation | None,
+    of: Tensor,
+    room: Room,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What one layer's attention answered [n, d] -> what the next one reads: the embeddings [asked, d] and queries
+    [asked, d] of its first nodes, and the keys and values [n, 2 d] of all.
+
+    All of it is row by row. A CPU takes a few rows at a time through all of it: they stay in its cache.
+    """
+
+    def some(rows: slice, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        x, h = after.before_attention(*block.after_attention(y, answer[rows], work.itself[rows]))
+        return x[:first], *projected(after.attention, h, first, rotation, of[rows])
+
+    n, d = answer.shape
+    if answer.device.type != "cpu" or on_gpu(answer):
+        return some(slice(None), asked)
+    shapes = ((asked, d), (asked, d), (n, 2 * d))
+    into = tuple(room.take((work.layer % 2, k), shape, answer.dtype) for k, shape in enumerate(shapes))
+    for begin in range(0, n, _TOGETHER):
+        end = min(begin + _TOGETHER, n)
+        first = min(max(asked - begin, 0), end - begin)
+        for all_of_it, part in zip(into, some(slice(begin, end), first), strict=True):
+            all_of_it[begin : begin + len(part)] = part
+    return into[0], into[1], into[2]
 
 
 def _local(state: RelayState, dtype: torch.dtype) -> Tensor:
