@@ -100,7 +100,8 @@ class Relay:
         self.max_age = None if channel.max_age is None else periods(channel.max_age, dt)  # control periods
         # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
         self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
-        self._plain = self.hop == 1 and channel.relay_radius is None and self.max_age is None
+        self.radius = channel.radius  # metres
+        self._plain = self.hop == 1 and self.radius is None and self.max_age is None
 
     def start(self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None) -> RelayState:
         """Instant 0 of one environment per seed, nobody has sampled yet; device and the messages' dtype are those of
@@ -192,7 +193,7 @@ class Relay:
             if self.channel.loss > 0:
                 lost = self._lost(state, source, target, -(-tick // self.hop))
                 offered.masked_fill_(lost[:, None], -1)
-            if self.channel.relay_radius is not None:
+            if self.radius is not None:
                 place = _places_of(state, offered, environment[:, None])
                 offered.masked_fill_(self._too_far(place, state.places.flatten(0, 1)[target][:, None]), -1)
             nothing = torch.full_like(table[:, 0].flatten(0, 1), -1)
@@ -227,7 +228,7 @@ class Relay:
         table = state.table
         if self.max_age is not None:
             table = table.masked_fill(stamp_of(table) < state.step - self.max_age // 1, -1)
-        if self.channel.relay_radius is not None:
+        if self.radius is not None:
             environment = torch.arange(len(table), device=table.device)[:, None, None, None]
             far = self._too_far(_places_of(state, table, environment), state.places[:, None, :, None])
             # Newest first again: an older one may come from nearer.
@@ -236,9 +237,8 @@ class Relay:
 
     def _too_far(self, place: Tensor, holder: Tensor) -> Tensor:
         """Whether a holder [..., 2] metres neither keeps nor passes on what comes from a place [..., 2]: [...] bool."""
-        radius = self.channel.relay_radius
-        assert radius is not None
-        return (place - holder).square().sum(-1) > radius * radius
+        assert self.radius is not None
+        return (place - holder).square().sum(-1) > self.radius * self.radius
 
     def _arrive_at_once(self, state: RelayState, graph: Graph) -> RelayState:
         """tau = 0: everyone holds the present samples of exactly those whose news can flow to it now."""
@@ -249,7 +249,7 @@ class Relay:
             graph = Graph(source[kept], target[kept], batch, robots)
         else:
             graph = Graph(source, target, batch, robots)
-        heard = self._within(graph, state.places) if self.channel.relay_radius is not None else reachable(graph)
+        heard = self._within(graph, state.places) if self.radius is not None else reachable(graph)
         own = state.table[:, 0].diagonal(dim1=1, dim2=2)  # [B, N]
         return dataclasses.replace(
             state,

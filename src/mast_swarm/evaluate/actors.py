@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -90,6 +91,7 @@ class Talking:
 
     def __init__(self, controller: Any, channel: Channel, dt: float) -> None:
         self.controller = controller
+        channel = channel.fitted(None, 1.0, 0.0, dt)  # what a controller reads may come from anywhere
         self.channel: Channel | None = channel
         self.failure = channel.failure
         self.relay, self.hop = Relay(channel, dt), periods(channel.delay, dt)
@@ -172,8 +174,10 @@ class Decentral:
 
     def __init__(self, policy: Learned, channel: Channel, world: World[Any, Any]) -> None:
         self.policy, self.world = policy.eval(), world
-        kind = next(kind for kind in RUNS if isinstance(policy, kind))
-        self.run = RUNS[kind](policy, channel, world.config.dt, **policy.surroundings(world.config.side))
+        kind, config = next(kind for kind in RUNS if isinstance(policy, kind)), world.config
+        spacing = config.side / math.sqrt(config.agents)
+        channel = channel.fitted(policy.config.field, spacing, config.max_speed, config.dt)
+        self.run = RUNS[kind](policy, channel, config.dt, **policy.surroundings(config.side))
         self.attention_radius = policy.config.attention_radius
         self.channel: Channel | None = channel
         self.failure = channel.failure
