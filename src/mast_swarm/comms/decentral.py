@@ -24,7 +24,8 @@ from torch import Tensor
 
 from mast_swarm import chance
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
+from mast_swarm.comms.near import SLOT_BITS, NearState, hold
+from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
@@ -70,7 +71,7 @@ class DecentralPolicy:
         self.policy = policy
         self.relay, self.dt = Relay(channel, dt), dt
         self.seeds: Sequence[int] = ()
-        self.state: RelayState | None = None
+        self.state: RelayState | NearState | None = None
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
         self._trail = policy.trail(dt)
@@ -139,13 +140,13 @@ class DecentralPolicy:
 
 
 @torch.no_grad()
-def decide(policy: Policy, state: RelayState, room: Room | None = None) -> Tensor:
+def decide(policy: Policy, state: RelayState | NearState, room: Room | None = None) -> Tensor:
     """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
 
     room: memory that a CPU uses again at the next step.
     """
     room = Room() if room is None else room
-    (batch, robots), device = state.alive.shape, state.table.device
+    (batch, robots), device = state.alive.shape, state.alive.device
     radius, layers = policy.config.attention_radius, policy.config.layers
     local = _local(state, policy.dtype)
     field = policy.config.field
@@ -214,7 +215,7 @@ def _between(
     return into[0], into[1], into[2]
 
 
-def _local(state: RelayState, dtype: torch.dtype) -> Tensor:
+def _local(state: RelayState | NearState, dtype: torch.dtype) -> Tensor:
     """The positions of the store relative to the middle of each environment's living robots, [B K N, 2] metres.
 
     So distances may be taken in fp32 wherever in the world the team is: at UTM coordinates fp32 tells half a metre.
@@ -224,17 +225,20 @@ def _local(state: RelayState, dtype: torch.dtype) -> Tensor:
     return (state.positions - middle[:, None, None]).to(dtype).flatten(0, 2)
 
 
-def _entries(state: RelayState, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def _entries(state: RelayState | NearState, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """The U distinct messages that living robots hold of places nearer than `reach` metres: their places in the store
     [U]; every robot's view of them, moved to the left [B N, C], as numbers in 0..U-1; and its own one [B N]. -1: none.
 
     positions: [B K N, 2] metres, those of the store.
     """
     batch, slots, robots, _ = state.messages.shape
-    size, newest = batch * slots * robots, state.newest
-    if kernels is not None and on_gpu(newest) and positions.dtype == torch.float32 and robots <= kernels.MOST_ROBOTS:
-        packed, own, count, used = kernels.hold(newest, state.alive, positions, slots, SLOT_BITS, reach)
+    size, quick = batch * slots * robots, positions.dtype == torch.float32 and on_gpu(positions)
+    if isinstance(state, NearState):
+        packed, own, count, used = hold(state, positions, reach)
+    elif kernels is not None and quick and robots <= kernels.MOST_ROBOTS:
+        packed, own, count, used = kernels.hold(state.newest, state.alive, positions, slots, SLOT_BITS, reach)
     else:
+        newest = state.newest
         near = (newest >= 0) & state.alive[:, :, None]
         b = torch.arange(batch, device=newest.device)[:, None, None]
         place = (b * slots + slot_of(newest)) * robots + torch.arange(robots, device=newest.device)
