@@ -88,12 +88,14 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=(*TEAMS, README), default=(*TEAMS, README))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     given = parser.parse_args()
-    rows = [compare(given.other.resolve(), case, given.turns) for case in given.case]
     about = {"benchmark": "against", "machine": machine(), "before": commit(given.other), "now": commit(HERE)}
-    text = json.dumps(about | {"turns": given.turns, "steps": STEPS, "rows": rows}, indent=1)
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "against.json").write_text(text + "\n")
-    print(text)
+    rows: list[dict[str, Any]] = []
+    for case in given.case:  # what is done is on disk if the rest is stopped
+        rows.append(compare(given.other.resolve(), case, given.turns))
+        text = json.dumps(about | {"turns": given.turns, "steps": STEPS, "rows": rows}, indent=1)
+        (given.out / "against.json").write_text(text + "\n")
+        print(json.dumps(rows[-1]), flush=True)
 
 
 if __name__ == "__main__":

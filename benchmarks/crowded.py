@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from benchmarks.measure import write
 
-AGENTS, STEPS, TURNS = 20, 20, 3
+AGENTS, STEPS, TURNS = 20, 12, 2
 ORDERS = {"before": "torch, mast_swarm", "torch first": "torch, mast_swarm", "mast_swarm first": "mast_swarm, torch"}
 SPIN = {
     "GOMP_SPINCOUNT": "300000"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mast_swarm import chance
+from mast_swarm import NavigationConfig, chance
 from mast_swarm.comms import Channel, Relay, RelayState
 from mast_swarm.comms.config import periods
 from mast_swarm.comms.relay import slot_of, stamp_of
@@ -432,15 +432,15 @@ def test_wrong_channels_are_named(fields: dict[str, Any], message: str) -> None:
 
 
 def test_the_radius_auto_is_the_field_and_what_robots_move_meanwhile() -> None:
-    channel = Channel(1.0, relay_radius="auto")
+    channel, team = Channel(1.0, relay_radius="auto"), NavigationConfig(agents=400)  # in 2000 m, 5 m/s, 1 s
     # 1000 m at 50 m per hop are 20 hops: the news is 20 s old, in which a robot moves 100 m.
-    assert channel.fitted(1000.0, 100.0, 5.0, 1.0).radius == 1100.0
-    assert dataclasses.replace(channel, delay=0.25).fitted(1000.0, 100.0, 5.0, 1.0).radius == 1025.0
-    assert dataclasses.replace(channel, delay=0.0).fitted(1000.0, 100.0, 5.0, 1.0).radius == 1000.0
-    assert dataclasses.replace(channel, max_age=8.0).fitted(1000.0, 100.0, 5.0, 1.0).radius == 1040.0
-    assert channel.fitted(None, 100.0, 5.0, 1.0).radius is None  # a policy without window looks everywhere
+    assert channel.fitted(1000.0, team).radius == 1100.0
+    assert dataclasses.replace(channel, delay=0.25).fitted(1000.0, team).radius == 1025.0
+    assert dataclasses.replace(channel, delay=0.0).fitted(1000.0, team).radius == 1000.0
+    assert dataclasses.replace(channel, max_age=8.0).fitted(1000.0, team).radius == 1040.0
+    assert channel.fitted(None, team).radius is None  # a policy without window looks everywhere
     given = Channel(1.0, relay_radius=70.0)
-    assert given.fitted(1000.0, 100.0, 5.0, 1.0) is given
+    assert given.fitted(1000.0, team) is given
     with pytest.raises(MastError, match="relay radius auto depends on the policy and the world"):
         Relay(channel, 1.0)
 

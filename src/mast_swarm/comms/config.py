@@ -5,12 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 
 from mast_swarm.errors import MastError
 
 _LARGEST = 10**6  # of the smaller number in a ratio that is taken for meant
 _ROUNDING = 2.0**-49  # relative: what some sixteen operations on floats may add up to
+
+
+class Team(Protocol):
+    """What a world's config says of its robots."""
+
+    @property
+    def agents(self) -> int: ...
+    @property
+    def side(self) -> float: ...  # of the world, metres
+    @property
+    def max_speed(self) -> float: ...  # metres per second
+    @property
+    def dt(self) -> float: ...  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,25 +77,22 @@ class Channel:
             )
         return self.relay_radius
 
-    def fitted(self, field: float | None, spacing: float, speed: float, dt: float) -> Channel:
-        """This channel with metres in place of auto.
+    def fitted(self, field: float | None, team: Team) -> Channel:
+        """This channel with metres in place of auto. field: from how far away news can change a robot's command, metres
+        (layers times attention radius); None: from anywhere, and there is no limit.
 
-        field: from how far away news can change a robot's command, metres (layers times attention radius; None:
-        from anywhere). spacing: metres between robots (the side of the world over the root of their number). speed:
-        metres per second. dt: the control period, seconds.
-
-        News of a place on the edge of the field needs some hops to get here, each over about half a spacing, and is
-        that old when it arrives. Meanwhile robots move: a robot that is in the field now may have been that much
-        farther away when it kept the news.
+        News of a place on the edge of the field needs some hops to get here, each over about half the distance between
+        robots, and is that old when it arrives. Meanwhile robots move: one that is in the field now may have been that
+        much farther away when it kept the news.
         """
         if self.relay_radius != "auto":
             return self
         if field is None:
             return dataclasses.replace(self, relay_radius=None)
-        hops = math.ceil(2 * field / spacing)
-        age = math.ceil(hops * periods(self.delay, dt)) * dt
+        hops = math.ceil(2 * field / (team.side / math.sqrt(team.agents)))
+        age = math.ceil(hops * periods(self.delay, team.dt)) * team.dt
         age = age if self.max_age is None else min(age, self.max_age)
-        return dataclasses.replace(self, relay_radius=field + speed * age)
+        return dataclasses.replace(self, relay_radius=field + team.max_speed * age)
 
 
 def periods(seconds: float, dt: float) -> Fraction:

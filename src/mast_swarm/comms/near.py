@@ -95,7 +95,8 @@ def sample(state: NearState, slot: Tensor, positions: Tensor, radius: float) -> 
     places = positions.double().where(state.alive[..., None], state.places)
     state = replace(state, places=places)
     given = (own.numpy(), *_of(state, radius))
-    return replace(state, **_listed(_sample_kernel, given, state))
+    start, origin, entry = _listed(_sample_kernel, given, state)
+    return replace(state, start=start, origin=origin, entry=entry)
 
 
 def hop(state: NearState, source: Tensor, target: Tensor, kept: Tensor, radius: float) -> NearState:
@@ -104,9 +105,12 @@ def hop(state: NearState, source: Tensor, target: Tensor, kept: Tensor, radius: 
     environment = target // state.alive.shape[1]
     links = torch.searchsorted(target, torch.arange(state.alive.numel() + 1))
     given = (links.numpy(), source.numpy(), kept.numpy(), *_of(state, radius))
+    start, origin, entry = _listed(_hop_kernel, given, state)
     return replace(
         state,
-        **_listed(_hop_kernel, given, state),
+        start=start,
+        origin=origin,
+        entry=entry,
         transmissions=state.transmissions.index_add(0, environment, size.clamp_max(1)),
         entries=state.entries.index_add(0, environment, size),
     )
@@ -122,13 +126,13 @@ def hold(state: NearState, positions: Tensor, reach: float | None) -> tuple[Tens
     views, size = state.alive.numel(), len(positions)
     squared = np.inf if reach is None else reach * reach
     places = positions.numpy()
-    given = (state.alive.flatten().numpy(), places, places.dtype.type(squared), *_of(state, 0.0)[:3])
-    given += (state.positions.shape[1], state.alive.shape[1], _MASK)
+    lists, shape = _of(state, 0.0)[:3], (state.positions.shape[1], state.alive.shape[1], _MASK)
+    given: list[Any] = [state.alive.flatten().numpy(), places, places.dtype.type(squared), *lists, *shape]
     count, own = np.zeros(views, np.int64), np.full(views, size)
     with compiled():
-        _hold_kernel(*given, count, own, np.empty((views, 0), np.int64), False)
+        _hold_kernel(*[*given, count, own, np.empty((views, 0), np.int64), False])
         packed = np.full((views, count.max(initial=0)), size)
-        _hold_kernel(*given, count, own, packed, True)
+        _hold_kernel(*[*given, count, own, packed, True])
     used = torch.zeros(size + 1, dtype=torch.uint8).index_fill_(0, torch.from_numpy(packed).flatten(), 1)
     return torch.from_numpy(packed), torch.from_numpy(own), torch.from_numpy(count), used
 
@@ -141,7 +145,7 @@ def _of(state: NearState, radius: float) -> tuple[Any, ...]:
     return (*lists, *places, radius * radius, slots, robots, _MASK)
 
 
-def _listed(kernel: Callable[..., None], given: tuple[Any, ...], state: NearState) -> dict[str, Tensor]:
+def _listed(kernel: Callable[..., None], given: tuple[Any, ...], state: NearState) -> tuple[Tensor, Tensor, Tensor]:
     """The new lists: the kernel counts them, and then fills them."""
     start = np.zeros(len(state.start), np.int64)
     nothing = np.empty(0, np.int64)
@@ -150,7 +154,7 @@ def _listed(kernel: Callable[..., None], given: tuple[Any, ...], state: NearStat
         np.cumsum(start, out=start)
         origin, entry = np.empty(start[-1], np.int64), np.empty(start[-1], np.int64)
         kernel(*given, start, origin, entry, True)
-    return {name: torch.from_numpy(array) for name, array in (("start", start), ("origin", origin), ("entry", entry))}
+    return torch.from_numpy(start), torch.from_numpy(origin), torch.from_numpy(entry)
 
 
 @njit(cache=True, nogil=True)
