@@ -313,11 +313,11 @@ def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: 
     pairs, rows = config.pairs(device.type), []
     for environments, agents in pairs:
         density, world = setting.density(agents), _world(setting.task, agents)
-        held, relay = None, Relay(setting.channel(world, config.relay_radius), world.dt)
+        held, kept, relay = None, "a table", Relay(setting.channel(world, config.relay_radius), world.dt)
         if relay.radius is not None and relay.lists(agents, device.type):
-            held = cost.list_bytes(environments, agents, density, relay.radius)
+            held, kept = cost.list_bytes(environments, agents, density, relay.radius), "lists"
         needed = cost.decentral_bytes(setting.model, environments, agents, density, device.type, held)
-        what = f"{environments:,} x {agents:,} robots, with what each knows of whom,"
+        what = f"{environments:,} x {agents:,} robots, with {kept} of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
     with torch.inference_mode():
         setting.alone(1, WARM[0]).step()
