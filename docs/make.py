@@ -238,14 +238,6 @@ def relay_lists() -> str:
     return table(["robots", "what they hold is", "relay", "memory"], rows)
 
 
-def against_benchmark() -> str:
-    rows = [
-        [row["case"], f"{row['seconds']['ratio']:.2f}x", f"{row['processor_seconds']['ratio']:.2f}x"]
-        for row in load("benchmarks/results/against.json")["rows"]
-    ]
-    return table(["decentralized, two threads", "clock", "processor time"], rows)
-
-
 def ppo() -> str:
     """What PPO reaches: the mean over seeds, the least and the greatest; and the controllers."""
     result = load("docs/results/ppo/ppo.json")
@@ -278,7 +270,6 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
     "benchmark-crowded": crowded_benchmark,
-    "benchmark-against": against_benchmark,
     "relay-radius": relay_radius,
     "relay-lists": relay_lists,
     "play": play,

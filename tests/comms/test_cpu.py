@@ -51,6 +51,6 @@ def test_a_few_rows_at_a_time_and_memory_used_again(together: int, monkeypatch: 
         with torch.inference_mode(step % 2 == 0):  # the memory of one mode serves the other
             found = run.act(Observation(features=features, positions=positions, graph=graph))
         assert run.state is not None
-        monkeypatch.setattr(decentral, "_TOGETHER", 1024)
+        monkeypatch.setattr(decentral, "_TOGETHER", 4096)
         expected = decentral.decide(policy, run.state)[..., :2] * run.state.alive[..., None]
         assert torch.allclose(found, expected, atol=1e-5)

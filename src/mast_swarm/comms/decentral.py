@@ -41,7 +41,9 @@ ROWS = {"cpu": 20_000, "cuda": 2_000_000}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 
-_TOGETHER = 1024  # rows that a CPU takes at a time from one layer's attention to the next
+# Rows that a CPU takes at a time from one layer's attention to the next. Fewer fit its cache better, but threads then
+# wait for each other more often, which a busy machine makes slow.
+_TOGETHER = 4096
 
 
 class Room:
