@@ -28,6 +28,7 @@ RANKS = {
     "zoo": 0,
     "chance": 0,
     "kernels": 0,
+    "threads": 0,
     "files": 1,
     "pool": 1,
     "space": 1,

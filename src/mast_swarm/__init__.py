@@ -10,6 +10,7 @@ The names below are fetched when first used, so that importing the package is qu
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from mast_swarm.view.explain import explain
     from mast_swarm.view.replay import write_replay
 
-# Threads that wait for each other by spinning are up to 80 times slower where other programs want the cores too.
-# OpenMP reads this when it is loaded, which torch and numba do later.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads that wait for each other by spinning are up to 40 times slower where other programs want the cores too.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # OpenMP reads this when it is loaded, which torch and numba do later
+    if "torch" in sys.modules:  # or have done before
+        import_module("mast_swarm.threads").sleep_while_waiting()
 
 __version__ = "0.1.0"
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mast_swarm import chance
+from mast_swarm import NavigationConfig, chance
 from mast_swarm.comms import Channel, Relay, RelayState
 from mast_swarm.comms.config import periods
 from mast_swarm.comms.relay import slot_of, stamp_of
@@ -443,6 +443,7 @@ def test_chance_is_even_and_has_no_pattern() -> None:
         ({"seed": 0.5}, "seed is 0.5"),
         ({"relay_radius": 0.0}, "relay_radius is 0.0 m: expected a positive number, or None"),
         ({"relay_radius": float("nan")}, "relay_radius is nan"),
+        ({"relay_radius": "near"}, "relay_radius is 'near': expected metres, auto, or None"),
         ({"max_age": -1.0}, "max_age is -1.0 s: expected a positive number, or None"),
         ({"max_age": "1"}, "max_age is '1'"),
     ],
@@ -450,6 +451,20 @@ def test_chance_is_even_and_has_no_pattern() -> None:
 def test_wrong_channels_are_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(MastError, match=message):
         Channel(**fields)
+
+
+def test_the_radius_auto_is_the_field_and_what_robots_move_meanwhile() -> None:
+    channel, team = Channel(1.0, relay_radius="auto"), NavigationConfig(agents=400)  # in 2000 m, 5 m/s, 1 s
+    # 1000 m at 50 m per hop are 20 hops: the news is 20 s old, in which a robot moves 100 m.
+    assert channel.fitted(1000.0, team).radius == 1100.0
+    assert dataclasses.replace(channel, delay=0.25).fitted(1000.0, team).radius == 1025.0
+    assert dataclasses.replace(channel, delay=0.0).fitted(1000.0, team).radius == 1000.0
+    assert dataclasses.replace(channel, max_age=8.0).fitted(1000.0, team).radius == 1040.0
+    assert channel.fitted(None, team).radius is None  # a policy without window looks everywhere
+    given = Channel(1.0, relay_radius=70.0)
+    assert given.fitted(1000.0, team) is given
+    with pytest.raises(MastError, match="relay radius auto depends on the policy and the world"):
+        Relay(channel, 1.0)
 
 
 def test_wrong_periods_are_named() -> None:

@@ -30,18 +30,20 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
+from mast_swarm.comms import near
 from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.failures import survivors
+from mast_swarm.comms.near import SLOT_BITS, NearState
 from mast_swarm.comms.views import kernels
 from mast_swarm.errors import MastError
 from mast_swarm.kernels import on_gpu
 from mast_swarm.space import Graph, hops, reachable
 from mast_swarm.space.graph import MatrixGraph
 
-SLOT_BITS = 20
 _LOSS = 1  # keeps losses apart from failures (comms.failures), which are drawn from the same keys
 _FIRST_SLOTS = 8
 _MOST_LAYERS = 1000
+LISTED = 512  # robots from which a CPU keeps lists of those within the relay radius in place of a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,14 +113,27 @@ class Relay:
         self.max_age = None if channel.max_age is None else periods(channel.max_age, dt)  # control periods
         # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
         self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
-        self._plain = self.hop == 1 and channel.relay_radius is None and self.max_age is None
+        self.radius = channel.radius  # metres
+        # All stamps hop at the same times, and one of each origin is enough.
+        self._listable = self.hop == 1 and self.radius is not None and self.max_age is None
+        self._plain = self.hop == 1 and self.radius is None and self.max_age is None
         self.counted = 0  # of how many environments, the first, `start` begins to count the links that news crosses
 
-    def start(self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None) -> RelayState:
+    def lists(self, robots: int, device: str) -> bool:
+        """Whether what so many robots hold on a device (cpu or cuda) is lists of those within the relay radius."""
+        return self._listable and device == "cpu" and robots >= LISTED and not self.counted
+
+    def start(
+        self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None
+    ) -> RelayState | NearState:
         """Instant 0 of one environment per seed, nobody has sampled yet; device and the messages' dtype are those of
         `like`."""
         like = torch.empty(0) if like is None else like
         batch = len(seeds)
+        if self.lists(robots, like.device.type) and not on_gpu(like):
+            messages = like.new_zeros(batch, _FIRST_SLOTS, robots, width)
+            places = torch.zeros(batch, _FIRST_SLOTS, robots, 2, dtype=torch.float64)
+            return near.start(chance.keys_of(self.channel.seed, seeds, like.device), robots, messages, places)
         count = torch.zeros(batch, dtype=torch.int64, device=like.device)
         crossed = like.new_zeros(self.counted, robots, _FIRST_SLOTS, robots, dtype=torch.int16)
         return RelayState(
@@ -134,12 +149,21 @@ class Relay:
             crossed=crossed if self.counted else None,
         )
 
-    def sample(self, state: RelayState, message: Tensor, positions: Tensor, graph: Graph) -> RelayState:
+    def sample(
+        self, state: RelayState | NearState, message: Tensor, positions: Tensor, graph: Graph
+    ) -> RelayState | NearState:
         """Every living robot's message [B, N, d_msg] and position [B, N, 2] metres, stamped with this instant.
 
         With tau = 0 they also arrive, at once and everywhere that `graph` lets them; what was known before is
         gone.
         """
+        if isinstance(state, NearState):
+            assert self.radius is not None
+            given = (state.messages, state.positions, state.used(), state.spare)
+            messages, where, slot, spare = _free_slots(*given)
+            messages, where = _stored(messages, message, slot), _stored(where, positions, slot)
+            state = dataclasses.replace(state, messages=messages, positions=where, spare=spare)
+            return near.sample(state, slot, positions, self.radius)
         if self._plain and state.spare > 0 and state.crossed is None and _taken(state.table):
             table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
             return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=state.spare - 1)
@@ -152,10 +176,9 @@ class Relay:
             waiting.diagonal(dim1=1, dim2=2).copy_(before)
             table = _tucked(table, waiting)
             own = table[:, 0].diagonal(dim1=1, dim2=2)
-        messages, where, slot, spare = _free_slots(state.messages, state.positions, table, state.spare)
-        at = slot[:, None, :, None]  # [B, 1, N, 1]
-        messages = messages.scatter(1, at.expand_as(message[:, None]), message[:, None].to(messages.dtype))
-        where = where.scatter(1, at.expand_as(positions[:, None]), positions[:, None].to(where.dtype))
+        given = (state.messages, state.positions, _used(table, state.messages.shape[1]), state.spare)
+        messages, where, slot, spare = _free_slots(*given)
+        messages, where = _stored(messages, message, slot), _stored(where, positions, slot)
         own.copy_(torch.where(state.alive, slot + (state.step << SLOT_BITS), own))
         crossed = None if state.crossed is None else _none_crossed(state.crossed, slot, messages.shape[1])
         state = dataclasses.replace(
@@ -163,9 +186,11 @@ class Relay:
         )
         return self._arrive_at_once(state, graph) if self.instant else self._forget(state)
 
-    def exchange(self, state: RelayState, graph: Graph) -> RelayState:
+    def exchange(self, state: RelayState | NearState, graph: Graph) -> RelayState | NearState:
         """The state at the next instant: what is due has hopped over `graph`, and robots may have failed."""
-        if not self.instant:
+        if isinstance(state, NearState):
+            state = self._hop_lists(state, graph)
+        elif not self.instant:
             state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
         return dataclasses.replace(state, step=state.step + 1, alive=alive)
@@ -198,6 +223,17 @@ class Relay:
         table = table.view(batch, 1, robots, robots)
         return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries, crossed=crossed)
 
+    def _hop_lists(self, state: NearState, graph: Graph) -> NearState:
+        """The rounds of a period, where what robots hold is lists."""
+        assert self.radius is not None
+        _, source, target = _links(graph, state.alive)
+        kept = torch.ones_like(source, dtype=torch.bool)
+        for q in range(1, self.period + 1):
+            if self.channel.loss > 0:
+                kept = ~self._lost(state, source, target, q)
+            state = near.hop(state, source, target, kept, self.radius)
+        return state
+
     def _hop_in_turn(self, state: RelayState, graph: Graph) -> RelayState:
         """A period, one moment after the other at which some stamps hop."""
         batch, _, robots, _ = state.table.shape
@@ -212,7 +248,7 @@ class Relay:
             if self.channel.loss > 0:
                 lost = self._lost(state, source, target, -(-tick // self.hop))
                 offered.masked_fill_(lost[:, None], -1)
-            if self.channel.relay_radius is not None:
+            if self.radius is not None:
                 place = _places_of(state, offered, environment[:, None])
                 offered.masked_fill_(self._too_far(place, state.places.flatten(0, 1)[target][:, None]), -1)
             if crossed is not None:
@@ -249,7 +285,7 @@ class Relay:
         table = state.table
         if self.max_age is not None:
             table = table.masked_fill(stamp_of(table) < state.step - self.max_age // 1, -1)
-        if self.channel.relay_radius is not None:
+        if self.radius is not None:
             environment = torch.arange(len(table), device=table.device)[:, None, None, None]
             far = self._too_far(_places_of(state, table, environment), state.places[:, None, :, None])
             # Newest first again: an older one may come from nearer.
@@ -258,9 +294,8 @@ class Relay:
 
     def _too_far(self, place: Tensor, holder: Tensor) -> Tensor:
         """Whether a holder [..., 2] metres neither keeps nor passes on what comes from a place [..., 2]: [...] bool."""
-        radius = self.channel.relay_radius
-        assert radius is not None
-        return (place - holder).square().sum(-1) > radius * radius
+        assert self.radius is not None
+        return (place - holder).square().sum(-1) > self.radius * self.radius
 
     def _arrive_at_once(self, state: RelayState, graph: Graph) -> RelayState:
         """tau = 0: everyone holds the present samples of exactly those whose news can flow to it now."""
@@ -272,7 +307,7 @@ class Relay:
         else:
             graph = Graph(source, target, batch, robots)
         links, crossed = None, state.crossed
-        if self.channel.relay_radius is not None:
+        if self.radius is not None:
             links = self._within(graph, state.places)
         elif crossed is not None:
             links = hops(graph)
@@ -299,7 +334,7 @@ class Relay:
             links = links.masked_fill(further, far)
         return links
 
-    def _lost(self, state: RelayState, source: Tensor, target: Tensor, q: int) -> Tensor:
+    def _lost(self, state: RelayState | NearState, source: Tensor, target: Tensor, q: int) -> Tensor:
         """Which links [E] lose their transmission in round q of this period."""
         robots = state.alive.shape[1]
         event = (_LOSS, state.step, q, source % robots, target % robots)
@@ -342,6 +377,13 @@ def _taken(table: Tensor) -> bool:
 def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Environment, source and target, [E] int64, of the links between living robots, once each, no loops; source and
     target as b N + i."""
+    if graph.device.type == "cpu" and not on_gpu(graph):  # without a matrix of all pairs
+        among = graph.among(alive)
+        different = among.source != among.target
+        key = (among.target * graph.nodes + among.source % graph.nodes)[different].unique()
+        target = key // graph.nodes
+        b = target // graph.nodes
+        return b, b * graph.nodes + key % graph.nodes, target
     heard = graph.adjacency() & (alive[:, :, None] & alive[:, None, :])
     heard.diagonal(dim1=1, dim2=2).fill_(False)
     b, i, j = heard.nonzero().unbind(1)
@@ -369,17 +411,27 @@ def _tucked(table: Tensor, waiting: Tensor) -> Tensor:
     return torch.stack((newest, *layers), dim=1)
 
 
-def _free_slots(messages: Tensor, positions: Tensor, table: Tensor, spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
+def _used(table: Tensor, slots: int) -> Tensor:
+    """Which of the slots of each origin a table [B, W, N, N] refers to, [B, K, N] uint8."""
+    used = torch.zeros(len(table), slots + 1, table.shape[-1], dtype=torch.uint8, device=table.device)
+    return used.scatter_(1, slot_of(table).clamp_max(slots).flatten(1, 2), 1)[:, :-1]  # the last: of no slot
+
+
+def _free_slots(messages: Tensor, positions: Tensor, used: Tensor, spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
     """The stores, twice as large where they were full, a slot of each origin that nobody uses, and how many samples
     more will find one: whether they will is looked up only when it is not known, which waits for the device.
 
-    [B, K, N, d_msg], [B, K, N, 2] -> the same with K' >= K, and slots [B, N] int64.
+    [B, K, N, d_msg], [B, K, N, 2], used [B, K, N] -> the first two with K' >= K, and slots [B, N] int64.
     """
-    slots, robots = messages.shape[1:3]
-    used = torch.zeros(len(table), slots + 1, robots, dtype=torch.uint8, device=table.device)  # the last: of no slot
-    used = used.scatter_(1, slot_of(table).clamp_max(slots).flatten(1, 2), 1)[:, :-1]
+    slots = messages.shape[1]
     spare = spare or slots - int(used.sum(1).max())
     if spare == 0:
         messages, positions, used = (torch.cat((t, torch.zeros_like(t)), dim=1) for t in (messages, positions, used))
         spare = slots
     return messages, positions, used.argmin(1), spare - 1
+
+
+def _stored(store: Tensor, new: Tensor, slot: Tensor) -> Tensor:
+    """The store [B, K, N, W] with new [B, N, W] in the slots [B, N]."""
+    at = slot[:, None, :, None].expand_as(new[:, None])
+    return store.scatter(1, at, new[:, None].to(store.dtype))

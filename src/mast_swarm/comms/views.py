@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
+from mast_swarm.comms import _cpu
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.lists import Lists, attend_lists
 
@@ -118,6 +119,8 @@ class Sight:
 
 def _sight(entry: Tensor, positions: Tensor) -> Any:
     """The class that finds the windows of these views: kernels where there are some that take them."""
+    if entry.device.type == "cpu" and not on_gpu(entry):
+        return _cpu.Sight
     fast = kernels is not None and on_gpu(entry) and positions.dtype == torch.float32
     return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 

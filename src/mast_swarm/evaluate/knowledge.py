@@ -75,7 +75,9 @@ class Knowledge:
             return
         if self.kind == "news":
             actor: Any = self.loop.actor
-            self._keep(_news(actor.held if self.run is None else self.run.state, self.record))
+            held = actor.held if self.run is None else self.run.state
+            assert isinstance(held, RelayState)  # where links are counted, what robots hold is a table
+            self._keep(_news(held, self.record))
         if self.policy is not None:
             rows = self._attended(self.policy)
             self._keep(_most(rows, self.record, self.loop.state.positions.shape[1], self.by_head))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.observation import Observed
 from mast_swarm.tasks.world import State, World
+from mast_swarm.threads import enough_for
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def rollout(
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
     seeds = list(seeds)
     loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
-    with torch.inference_mode():
+    few = enough_for(len(seeds) * world.config.agents) if world.device.type == "cpu" else nullcontext()
+    with torch.inference_mode(), few:
         knowledge = Knowledge(loop, record, steps)
         loop.start(seeds, scenarios)
         measured: list[dict[str, torch.Tensor]] = []

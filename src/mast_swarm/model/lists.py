@@ -8,12 +8,9 @@ they are gathered and padded. `model.windowed` makes such lists of a whole team,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numba import njit, prange
@@ -22,6 +19,7 @@ from torch import Tensor, nn
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu
 from mast_swarm.model.attention import Attention, attend
 from mast_swarm.model.encoding import Rotation, rotate
+from mast_swarm.threads import compiled
 
 # Numbers from which a kernel of our own is taken: torch's are quicker to start. (`mast bench scale` on an H200: a pass
 # of 1,000 robots, 256,000 numbers, took 2.9 ms with it and 2.1 ms without.)
@@ -30,7 +28,6 @@ kernels: Any = None  # the module of GPU kernels, where there is a GPU and Trito
 if USABLE:
     from mast_swarm.model import list_kernels as kernels
 
-_MOST_THREADS = numba.get_num_threads()
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
 
 
@@ -90,7 +87,7 @@ def attend_in_place(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: in
     answer = torch.empty(len(asks), q.shape[1], dtype=q.dtype)
     logsum = torch.empty(len(asks), heads, dtype=q.dtype)
     rows, start, count = lists.rows.numpy(), lists.start.numpy(), lists.count.numpy()
-    with _torch_threads():
+    with compiled():
         _attend_kernel(q.numpy(), asks.numpy(), kv.numpy(), rows, start, count, heads, answer.numpy(), logsum.numpy())
     return answer, logsum
 
@@ -105,7 +102,7 @@ def attend_backward(qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists:
     into = torch.empty_like(qkv)
     both = [t for one in (lists, back) for t in (one.rows, one.start, one.count)]
     given: list[Any] = [t.numpy() for t in (qkv, grad.contiguous(), logsum, delta, *both, into)]
-    with _torch_threads():
+    with compiled():
         _backward_kernel(*given)
     return into
 
@@ -121,7 +118,7 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
     d_a/2])."""
     cos, sin = rotation
     if x.device.type == "cpu" and not on_gpu(x):
-        with _torch_threads():
+        with compiled():
             _turn_kernel(x.numpy(), cos.numpy(), sin.numpy(), entry.numpy(), heads)
     elif kernels is not None and kernels.takes(x, heads):
         kernels.turn_rows(x, cos, sin, entry, heads)
@@ -160,17 +157,6 @@ def projected(
         turn_rows(q, rotation, entry[:asked], attention.heads)
         turn_rows(kv[:, : h.shape[1]], rotation, entry, attention.heads)
     return q, kv
-
-
-@contextmanager
-def _torch_threads() -> Iterator[None]:
-    """As many threads for the compiled loops as torch may use."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.
