@@ -13,13 +13,11 @@ Rows of all robots and environments lie in one matrix, so that the linear layers
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +28,6 @@ from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
-from mast_swarm.model.encoding import Rotation
 from mast_swarm.model.lists import projected
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
@@ -40,26 +37,6 @@ from mast_swarm.space import Graph
 # Rows of the first layer and pairs of entries that are worked on at a time.
 ROWS = {"cpu": 20_000, "cuda": 2_000_000}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
-
-
-# Rows that a CPU takes at a time from one layer's attention to the next. Fewer fit its cache better, but threads then
-# wait for each other more often, which a busy machine makes slow.
-_TOGETHER = 4096
-
-
-class Room:
-    """A CPU's memory for large arrays that are made anew at every step. The system hands out fresh memory page by page,
-    which takes longer than filling it."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, np.ndarray] = {}
-
-    def take(self, name: Hashable, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An array of any content, good until one of this name is taken again."""
-        needed = math.prod(shape) * dtype.itemsize
-        if name not in self._kept or self._kept[name].size < needed:
-            self._kept[name] = np.empty(needed * 5 // 4, np.uint8)
-        return torch.from_numpy(self._kept[name][:needed]).view(dtype).view(shape)
 
 
 @dataclass(frozen=True)
@@ -89,7 +66,6 @@ class DecentralPolicy:
         self._trail = policy.trail(dt)
         self.watched = 0  # of how many environments, the first, `attended` is kept
         self.attended: list[Attended] = []  # when they last decided
-        self._room = Room()
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget everything: instant 0 of one environment per seed."""
@@ -133,7 +109,7 @@ class DecentralPolicy:
         assert self.state is not None  # they have listened
         self.attended = []
         attended = self.attended if self.watched else None
-        prediction = decide(self.policy, self.state, self._room, attended, self.watched)
+        prediction = decide(self.policy, self.state, attended, self.watched)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
@@ -159,16 +135,13 @@ class DecentralPolicy:
 def decide(
     policy: Policy,
     state: RelayState | NearState,
-    room: Room | None = None,
     attended: list[Attended] | None = None,
     environments: int = 0,
 ) -> Tensor:
     """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
 
-    room: memory that a CPU uses again at the next step. attended: a list to fill with what robots of the first
-    `environments` attend to.
+    attended: a list to fill with what robots of the first `environments` attend to.
     """
-    room = Room() if room is None else room
     (batch, robots), device = state.alive.shape, state.alive.device
     radius, layers = policy.config.attention_radius, policy.config.layers
     local = _local(state, policy.dtype)
@@ -199,7 +172,8 @@ def decide(
             if watched:
                 weights.append(weigh(q, kv, views, work, block.attention.heads))
             answer, of = attend(q, kv, views, work, block.attention.heads), of[work.itself]
-            y, q, kv = _between(block, after, y, answer, work, above.asked, rotation, of, room)
+            y, h = after.before_attention(*block.after_attention(y, answer, work.itself))
+            q, kv = projected(after.attention, h, above.asked, rotation, of)
         work, block = works[-1], blocks[-1]
         if watched:
             weights.append(weigh(q, kv, views, work, block.attention.heads))
@@ -211,40 +185,6 @@ def decide(
             view, held = windows_of_robots(views)
             attended.append(Attended(part.start + view, stored[held] % robots, torch.stack(weights, dim=1)))
     return prediction.unflatten(0, (batch, robots))
-
-
-def _between(
-    block: Block,
-    after: Block,
-    y: Tensor,
-    answer: Tensor,
-    work: Nodes,
-    asked: int,
-    rotation: Rotation | None,
-    of: Tensor,
-    room: Room,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What one layer's attention answered [n, d] -> what the next one reads: the embeddings [asked, d] and queries
-    [asked, d] of its first nodes, and the keys and values [n, 2 d] of all.
-
-    All of it is row by row. A CPU takes a few rows at a time through all of it: they stay in its cache.
-    """
-
-    def some(rows: slice, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        x, h = after.before_attention(*block.after_attention(y, answer[rows], work.itself[rows]))
-        return x[:first], *projected(after.attention, h, first, rotation, of[rows])
-
-    n, d = answer.shape
-    if answer.device.type != "cpu" or on_gpu(answer):
-        return some(slice(None), asked)
-    shapes = ((asked, d), (asked, d), (n, 2 * d))
-    into = tuple(room.take((work.layer % 2, k), shape, answer.dtype) for k, shape in enumerate(shapes))
-    for begin in range(0, n, _TOGETHER):
-        end = min(begin + _TOGETHER, n)
-        first = min(max(asked - begin, 0), end - begin)
-        for all_of_it, part in zip(into, some(slice(begin, end), first), strict=True):
-            all_of_it[begin : begin + len(part)] = part
-    return into[0], into[1], into[2]
 
 
 def _local(state: RelayState | NearState, dtype: torch.dtype) -> Tensor:
