@@ -11,13 +11,15 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mast_swarm.robot.command import address, endpoint
-from mast_swarm.robot.trust import new_team
+from mast_swarm.errors import MastError
+from mast_swarm.robot.command import _changes, address, endpoint
+from mast_swarm.robot.trust import Team, new_team
 from shared import free_ports, mast, one_line
 
 BODY = '''
@@ -246,3 +248,17 @@ def test_mistakes_end_in_one_line(
 def test_addresses() -> None:
     assert address("a.b:70") == ("a.b", 70) and address("[::1]:7000") == ("::1", 7000)
     assert endpoint("a:70") == "tcp/a:70" and endpoint("tls/a:70") == "tls/a:70"
+
+
+def test_a_team_file_that_changes_is_noticed_once(tmp_path: Path) -> None:
+    new_team(tmp_path / "team", 3)
+    for given in (tmp_path / "team", tmp_path / "team" / "team.json"):
+        changed = _changes(str(given))
+        assert changed() is None
+        team = Team.load(given)
+        replace(team, revoked=team.revoked | {len(team.revoked)}).save(tmp_path / "team" / "team.json")
+        assert changed() == Team.load(given) and changed() is None
+    (tmp_path / "team" / "team.json").write_text("half")
+    with pytest.raises(MastError, match="is no team file"):
+        changed()
+    assert changed() is None and _changes(None)() is None

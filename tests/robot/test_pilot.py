@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def make(
     on_step: Any = None,
     say: Any = None,
     safe: float | None = None,
+    team: Any = lambda: None,
 ) -> Pilot:
     ports, pace = ports or free_ports(1), pace or Pace(rate=20.0, hop=0.02, patience=1.0)
     addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports)}
@@ -79,7 +81,7 @@ def make(
     )
     peers = [number for number in addresses if number != name]
     network = UDP(name, addresses)
-    hooks: Any = {"on_step": on_step, "say": say or (lambda _: None)}
+    hooks: Any = {"on_step": on_step, "say": say or (lambda _: None), "team": team}
     return Pilot(body, policy or Policy(), made, network, pace, peers=peers, safe=safe, **hooks)
 
 
@@ -325,3 +327,19 @@ def test_the_safety_layer_needs_to_know_where_others_are() -> None:
         stopped(make(Body(robots=[[np.nan, 1.0]]), safe=5.0), 5.0)
     with pytest.raises(MastError, match="are to stay -1 m apart"):
         make(Body(), safe=-1)
+
+
+def test_a_team_that_changes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._RENEWS", 0.0)
+    said: list[str] = []
+    now = teams.trusts(3)[0].team
+    other = replace(now, identity=b"other-08")
+    answers: Any = iter([None, other, replace(now, revoked=frozenset({2})), None, replace(now, revoked=frozenset({0}))])
+    pilot = make(Body(), ports=free_ports(3), say=said.append, team=lambda: next(answers, None))
+    with pytest.raises(MastError, match="robot 0 stops: it does not belong to the team any more"):
+        stopped(pilot, 20.0)
+    assert said[:2] == [
+        "robot 0 goes on with the team that it knows: its file is now that of another team, 6f746865722d3038",
+        "robot 0: the team has changed: revoked 2",
+    ]
+    assert pilot.node.trust.why_not(2) == "revoked"

@@ -27,7 +27,7 @@ from mast_swarm.robot.node import Node
 from mast_swarm.robot.pilot import SECOND, Pace, Pilot, Step
 from mast_swarm.robot.stamps import Stamps
 from mast_swarm.robot.transport import Transport
-from mast_swarm.robot.trust import Trust, folder_of
+from mast_swarm.robot.trust import TEAM_FILE, Team, Trust, folder_of
 from mast_swarm.robot.udp import UDP
 from mast_swarm.robot.wire import HASH, Format
 from mast_swarm.robot.zenoh import Zenoh
@@ -116,11 +116,37 @@ def open_robot(
             stamps=stamps,
             say=say,
         )
-        hooks: Any = {"on_step": on_step, "say": say}
+        hooks: Any = {"on_step": on_step, "say": say, "team": _changes(settings.team)}
         return Pilot(body, policy, node, network, settings.pace, peers=settings.peers, safe=settings.safe, **hooks)
     except MastError:
         network.close()
         raise
+
+
+def _changes(team: str | None) -> Callable[[], Team | None]:
+    """What gives the team of a file or folder when that has changed since it was last asked."""
+    if team is None:
+        return lambda: None
+    file = Path(team) / TEAM_FILE if Path(team).is_dir() else Path(team)
+
+    def when() -> tuple[int, int] | None:
+        try:
+            found = file.stat()
+        except OSError:  # just being replaced
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    last = when()
+
+    def changed() -> Team | None:
+        nonlocal last
+        now = when()
+        if now is None or now == last:
+            return None
+        last = now
+        return Team.load(file)
+
+    return changed
 
 
 def _network(settings: Settings, team: bytes) -> Transport:

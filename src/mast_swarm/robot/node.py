@@ -241,8 +241,7 @@ class Node:
         for origin in [*self._links, *self._newest]:
             if trust.why_not(origin) is not None:
                 self._links.pop(origin, None)
-                self._newest.pop(origin, None)
-                self.robot.drop(origin)
+                self.robot.drop(origin)  # its newest stamp is remembered: nothing old counts should it come back
 
     def _hear(self, link: Link, entry: Entry, now: int) -> str | None:
         """Keep an entry if it is new, wanted and signed; else why not. What costs little is looked at first."""

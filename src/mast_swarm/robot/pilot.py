@@ -29,10 +29,12 @@ from mast_swarm.robot.guard import Guard
 from mast_swarm.robot.link import CONFIRMED
 from mast_swarm.robot.node import Counters, Node
 from mast_swarm.robot.transport import Transport
+from mast_swarm.robot.trust import Team
 from mast_swarm.robot.wire import HEADER
 
 SECOND = 10**9  # ticks: stamps are nanoseconds
 _AWAKE = 0.05  # seconds that it sleeps at most, so that a signal is noticed
+_RENEWS = 1.0  # seconds from one look at the team's file to the next
 _SILENT = 10.0  # seconds after which it says that nothing comes from a robot that it talks to, or
 _PERIODS = 3  # control periods, whichever is longer
 _REMIND = 60.0  # seconds after which it says again that its body senses nothing
@@ -102,7 +104,8 @@ class Pilot:
     policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`. peers: the robots that
     can be reached; of these it talks to those that the body names, or to all. safe: metres that its centre keeps from
     those of others by the safety layer (docs/safety.md), for which the body senses `robots`; None: no layer.
-    on_step: is given a record of each control instant. say: is given lines for the person in charge.
+    team: is asked once a second for the team if that has changed. on_step: is given a record of each control instant.
+    say: is given lines for the person in charge.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class Pilot:
         *,
         peers: Collection[int] = (),
         safe: float | None = None,
+        team: Callable[[], Team | None] = lambda: None,
         on_step: Callable[[Step], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -122,7 +126,7 @@ class Pilot:
         self.guard = Guard(body, pace.patience)
         self.peers = tuple(peers)
         self.met = self.missed = 0
-        self._on_step = on_step
+        self._on_step, self._team, self._asks = on_step, team, 0.0
         self._start: float | None = None
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._max_speed, self._trail = top_speed(policy), policy.trail()
@@ -188,8 +192,31 @@ class Pilot:
             if now >= begun + (turn + 0.5) * hop:
                 self._tell()
                 self._watch()
+                self._renew(now)
                 turn = max(turn + 1, math.floor((now - begun) / hop + 0.5))
             self._listen(min(begun + instant * period, begun + (turn + 0.5) * hop))
+
+    def _renew(self, now: float) -> None:
+        """Go on with a team that has changed: robots that it revokes are not believed any more."""
+        if now < self._asks:
+            return
+        self._asks = now + _RENEWS
+        name, before = self.node.name, self.node.trust.team
+        try:
+            team = self._team()
+            if team is None:
+                return
+            if team.identity != before.identity:
+                raise MastError(f"its file is now that of another team, {team.identity.hex()}")
+        except MastError as error:
+            self._say(f"robot {name} goes on with the team that it knows: {error}")
+            return
+        if team.why_not(name) is not None:
+            raise MastError("it does not belong to the team any more")
+        self.node.believe(self.node.trust.renewed(team))
+        gone, come = sorted(team.revoked - before.revoked), sorted(set(team.robots) - set(before.robots))
+        told = [f"{words} {', '.join(map(str, some))}" for words, some in (("revoked", gone), ("new", come)) if some]
+        self._say(f"robot {name}: the team has changed{': ' * bool(told)}{'; '.join(told)}")
 
     def _act(self, instant: float) -> bool:
         """Sense, decide, command; whether there was something to act on."""

@@ -161,6 +161,10 @@ class Trust:
             raise MastError(f"the key is not that of robot {robot} in the team file: give each robot its own key")
         return cls(found, robot, private)
 
+    def renewed(self, team: Team) -> Trust:
+        """The same robot with the same key, in a team that has changed."""
+        return type(self)(team, self.robot, self._private)
+
     @classmethod
     def unsigned(cls, team: bytes, robot: int, robots: Iterable[int]) -> Trust:
         """A robot that signs nothing and believes whatever arrives in the name of `robots`: for tests and closed rooms.
