@@ -77,7 +77,7 @@ def packages(c: Canvas, y: float) -> None:
     c.box(0.4, y + 1.6, 4.6, "space", "neighbours, graphs, cells, Voronoi, assignment")
     c.box(5.2, y + 1.6, 2.0, "explore, files, pool", "small helpers")
     c.box(7.4, y + 1.6, 2.6, "robot", "one robot, in plain numpy")
-    c.box(0.4, y + 0.5, 9.6, "errors, chance, kernels, zoo", "import nothing of the package")
+    c.box(0.4, y + 0.5, 9.6, "errors, chance, kernels, threads, zoo", "import nothing of the package")
     c.arrow((5.4, y + 5.36), (5.0, y + 5.36))
     c.arrow((3.3, y + 4.26), (3.7, y + 4.26))
     c.arrow((10.0, y + 4.35), (10.0, y + 5.25), bend=0.7, lazy=True)

@@ -205,6 +205,39 @@ def decentral_benchmark() -> str:
     return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
 
 
+def crowded_benchmark() -> str:
+    rows = []
+    for row in load("benchmarks/results/crowded.json")["rows"]:
+        times = row["step_ms"]
+        now = [f"{times[order]:.0f} ms ({row['times_faster'][order]:.1f}x)" for order in row["times_faster"]]
+        rows.append([row["execution"], f"{times['before']:.0f} ms", *now])
+    return table(["20 robots", "`torch` first, before", "`torch` first", "`mast_swarm` first"], rows)
+
+
+def relay_radius() -> str:
+    rows = [
+        [
+            f"{row['agents']}",
+            f"{row['delay_s']:g} s",
+            f"{row['limit']}: {row['radius_m']:.0f} m",
+            f"{100 * row['robots_with_the_same_news']:.1f} %",
+            f"{100 * row['news_missing_or_older']:.3f} %",
+            f"{100 * row['news_too_much']:.3f} %",
+        ]
+        for row in load("benchmarks/results/relay_radius.json")["rows"]
+    ]
+    head = ["robots", "delay per hop", "relay radius", "robots with the same news", "missing or older", "too much"]
+    return table(head, rows)
+
+
+def relay_lists() -> str:
+    rows = [
+        [f"{row['agents']:,}", row["kept"], f"{row['relay_ms']:,.0f} ms", f"{row['bytes'] / 1e6:.1f} MB"]
+        for row in load("benchmarks/results/relay_lists.json")["rows"]
+    ]
+    return table(["robots", "what they hold is", "relay", "memory"], rows)
+
+
 def ppo() -> str:
     """What PPO reaches: the mean over seeds, the least and the greatest; and the controllers."""
     result = load("docs/results/ppo/ppo.json")
@@ -236,6 +269,9 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
+    "benchmark-crowded": crowded_benchmark,
+    "relay-radius": relay_radius,
+    "relay-lists": relay_lists,
     "play": play,
     "play-room": play_room,
     **make_coverage.NUMBERS,

@@ -69,11 +69,12 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
 
 
 class Player:
-    """A replay that is open in the browser."""
+    """A replay that is open in the browser; unless told, it stands still at its start."""
 
-    def __init__(self, browser: WebDriver, path: Path) -> None:
+    def __init__(self, browser: WebDriver, path: Path, view: str = "#t=0") -> None:
         self.browser = browser
-        browser.get(path.as_uri())
+        browser.get("about:blank")  # a page that differs in its view alone would not be opened anew
+        browser.get(path.as_uri() + view)
         self.wait(lambda: self.run("return !!window.mastReplay && !mastReplay.dirty"))
 
     def run(self, script: str, *values: Any) -> Any:

@@ -136,11 +136,20 @@ class Network:
             age = math.floor(periods(channel.max_age, story.dt) * self.period)
         rules: dict[str, Any] = {"hop": self.hop, "relay_radius": channel.relay_radius, "max_age": age}
         self.robots = [Robot(i, lambda seen: seen, lambda known: known, **rules) for i in range(story.robots)]
+        self.crossed: dict[tuple[int, int, int], int] = {}  # holder, origin, stamp in ticks -> links on its way there
 
     def stamps(self) -> Stamps:
         told = []
         for robot in self.robots:
             known = {news.origin: news.stamp // self.period for news in robot.known()}
+            told.append([known.get(j, -1) for j in range(len(self.robots))])
+        return told
+
+    def hops(self) -> Stamps:
+        """The links that the newest news of j has crossed to i; -1: none is held."""
+        told = []
+        for robot in self.robots:
+            known = {news.origin: self.crossed[robot.name, news.origin, news.stamp] for news in robot.known()}
             told.append([known.get(j, -1) for j in range(len(self.robots))])
         return told
 
@@ -150,6 +159,7 @@ class Network:
             for robot in self.robots:
                 if living[robot.name]:
                     robot.sense(now, np.array([robot.name, now]), positions[robot.name])
+                    self.crossed[robot.name, robot.name, now] = 0
             if self.hop == 0:
                 while self.carry(now, n, 0, links, living):
                     pass
@@ -163,27 +173,41 @@ class Network:
         offers = [robot.offer(now) if living[robot.name] else [] for robot in self.robots]
         if not any(offers):
             return False
-        luck, learnt = self.lost(n, q), []
+        luck, learnt, crossed = self.lost(n, q), [], {}
         for i, robot in enumerate(self.robots):
             heard: list[News] = []
+            ways: dict[tuple[int, int], int] = {}
             for k, offer in enumerate(offers):
                 if i != k and living[i] and living[k] and links[i][k] and not luck[k][i]:
                     heard += offer
+                    for news in offer:
+                        way = self.crossed[k, news.origin, news.stamp] + 1
+                        ways[news.origin, news.stamp] = min(way, ways.get((news.origin, news.stamp), way))
+            held = {(news.origin, news.stamp) for news in robot.known()}
             learnt.append(robot.hear(now, heard))
+            for origin, stamp in {(news.origin, news.stamp) for news in robot.known()} - held:
+                crossed[i, origin, stamp] = ways[origin, stamp]
+        self.crossed |= crossed
         return any(learnt)
 
 
 def batched(story: Story, channel: Channel) -> list[Stamps]:
     """The same by `Relay`, beside an environment of another seed."""
+    return [stamps for stamps, _ in counted(story, channel, count=False)]
+
+
+def counted(story: Story, channel: Channel, count: bool = True) -> list[tuple[Stamps, Stamps]]:
+    """The same, with the links that news has crossed where they are counted."""
     relay = Relay(channel, story.dt)
+    relay.counted = 2 if count else 0
     state = relay.start([story.seed + 1, story.seed], story.robots, 2)
-    told = []
+    told: list[tuple[Stamps, Stamps]] = []
     for n in range(story.steps):
         b, i, j = torch.stack((story.links(n + 1), story.links(n))).nonzero().unbind(1)
         graph = Graph(b * story.robots + j, b * story.robots + i, 2, story.robots)
         message = torch.stack((torch.arange(story.robots), torch.full((story.robots,), n)), -1).float()
         positions = torch.stack((story.positions(n + 1), story.positions(n)))
         state = relay.sample(state, message.expand(2, -1, -1), positions, graph)
-        told.append(state.stamps[1].tolist())
+        told.append((state.stamps[1].tolist(), state.hops[1].tolist() if count else []))
         state = relay.exchange(state, graph)
     return told

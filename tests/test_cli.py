@@ -68,6 +68,12 @@ def test_evaluate_prints_the_table_and_the_files(tmp_path: Path, capsys: pytest.
     assert "replay" not in out
 
 
+def test_replays_are_of_known_kinds(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mast("replay", recorded, "--out", tmp_path / "one.avi") == 2
+    assert "one.avi is no kind of file that a replay can be: give one of .html, .gif, .mp4" in one_line(capsys)
+    assert not (tmp_path / "one.avi").exists()
+
+
 def test_replay_chooses_episode_policies_and_file(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,13 +247,15 @@ def test_unknown_words_name_the_nearest(capsys: pytest.CaptureFixture[str]) -> N
         ),
         (["train", "--resume", "runs/x", "--lr", "1"], "no run in runs/x: nothing to resume"),
         (["train", "navigation", "--config", "runs/x.toml"], "cannot read runs/x.toml"),
+        (["evaluate", "navigation", "--polcy", "lsap"], "unrecognized options: --polcy, lsap; did you mean --policy?"),
+        (["evaluate", "navigation", "--agents", "many"], "error parsing --agents: invalid literal for int()"),
+        (["evaluate", "navigation", "--precision", "fp8"], "invalid choice 'fp8' for argument '--precision'"),
+        (["evaluate", "navigation", "--steps"], "missing value for argument '--steps'"),
+        (["evaluate", "navigation", "lsap"], "unrecognized options: lsap; `mast evaluate navigation --help` shows all"),
+        (["replay"], "FOLDER"),
     ):
         assert mast(*args) == 2
         assert message in one_line(capsys)
-    assert mast("evaluate", "navigation", "--polcy", "lsap") == 2
-    assert "--policy" in capsys.readouterr().err  # drawn as a box, with the option's help
-    assert mast("evaluate", "navigation", "--agents", "many") == 2
-    assert "many" in capsys.readouterr().err
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +331,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, A
     return results(folder)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_evaluation_goes_on(how: signal.Signals, tmp_path: Path, uninterrupted: Any) -> None:
     out = tmp_path / "r"
     process = started(out)
@@ -338,8 +346,8 @@ def test_a_stopped_evaluation_goes_on(how: signal.Signals, tmp_path: Path, unint
         process.kill()
     kept = len(list((out / "parts").glob("[0-9]*.parquet")))
     assert 2 <= kept < 12  # stopped in the middle
-    if how == signal.SIGINT:
-        assert process.returncode == 130
+    if how != signal.SIGKILL:
+        assert process.returncode == (130 if how == signal.SIGINT else 143)
         assert error == (
             f"mast: interrupted; what was finished is in {out}, the same command with --out {out} --resume goes on\n"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,24 @@ def dies_once(mark: str) -> int:
 def test_all_jobs_come_back(processes: int) -> None:
     jobs = [Job(str(n), square, (n,)) for n in range(5)]
     assert {job.name: found for job, found in Local(processes).run(jobs)} == {str(n): n * n for n in range(5)}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_jobs_are_asked_for_when_a_process_is_free(processes: int) -> None:
+    """Whoever gives jobs may stop giving: what was begun comes back, and nothing further begins."""
+    given: list[int] = []
+    back: list[int] = []
+
+    def coming() -> Iterator[Job]:
+        for n in range(20):
+            if len(back) >= 3:
+                return
+            given.append(n)
+            yield Job(str(n), square, (n,))
+
+    for _, found in Local(processes).run(coming()):
+        back.append(found)
+    assert sorted(back) == [n * n for n in given] and 3 <= len(given) <= 3 + processes
 
 
 @pytest.mark.parametrize("processes", [1, 2])

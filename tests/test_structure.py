@@ -30,6 +30,7 @@ RANKS = {
     "kernels": 0,
     "steady": 0,
     "explore_kernels": 0,
+    "threads": 0,
     "files": 1,
     "pool": 1,
     "space": 1,

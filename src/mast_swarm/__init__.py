@@ -10,10 +10,11 @@ The names below are fetched when first used, so that importing the package is qu
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mast_swarm.errors import MastError
+from mast_swarm.errors import MastError, lacking
 
 if TYPE_CHECKING:
     from mast_swarm import evaluate, train
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from mast_swarm.view.explain import explain
     from mast_swarm.view.replay import write_replay
 
-# Threads that wait for each other by spinning are up to 80 times slower where other programs want the cores too.
-# OpenMP reads this when it is loaded, which torch and numba do later.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads that wait for each other by spinning are up to 40 times slower where other programs want the cores too.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # OpenMP reads this when it is loaded, which torch and numba do later
+    if "torch" in sys.modules:  # or have done before
+        import_module("mast_swarm.threads").sleep_while_waiting()
 
 __version__ = "0.1.0"
 
@@ -124,11 +127,23 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("evaluate", "train"):  # packages that can be called
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    called = name in ("evaluate", "train")  # packages that can be called
+    if not called and name not in _HOMES:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, 1)
+        hint = f". Did you mean: {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+    try:
+        module = import_module(f"{__name__}.{name if called else _HOMES[name]}")
+    except ModuleNotFoundError as error:
+        line = lacking(f"{__name__}.{name}", error)
+        if line is None:
+            raise
+        raise ModuleNotFoundError(line, name=error.name) from None
+    if called:
+        return module
+    value = getattr(module, name)
     globals()[name] = value  # the next use finds it without asking here
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import os
@@ -23,6 +24,7 @@ from mast_swarm.tasks import registry as tasks
 PACKAGE = "mast-swarm"
 _MODULES = {"eclipse-zenoh": "zenoh", "pillow": "PIL"}  # of packages that are imported by another name
 _WATCHED = 0.5  # s
+_OURS = ("dev", "docs")  # extras for those who work on the package itself
 
 
 def examine(test: bool = True, progress: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
@@ -36,10 +38,11 @@ def examine(test: bool = True, progress: Callable[[str], None] = lambda what: No
         "threads": _threads(),
         "devices": _devices(),
         "extras": _extras(),
-        "tasks of other packages that cannot be used": dict(tasks.broken()),
+        "tasks of other packages that cannot be used": _broken_tasks(),
     }
     if test:
-        found["self-test"] = [_tried(name, check, progress) for name, check in CHECKS.items()]
+        checks = CHECKS if _version("torch") else ON_A_ROBOT
+        found["self-test"] = [_tried(name, check, progress) for name, check in checks.items()]
     return found
 
 
@@ -137,6 +140,8 @@ def _extras() -> dict[str, str]:
         return {}
     found = {}
     for extra in names:
+        if extra in _OURS:
+            continue
         wrong = [f"{name}: {why}" for name in _required(extra) if "[" not in name and (why := _wrong(name))]
         found[extra] = "works" if not wrong else f"{'; '.join(wrong)}; pip install '{PACKAGE}[{extra}]'"
     return found
@@ -156,18 +161,27 @@ def _wrong(package: str) -> str:
     return ""
 
 
-def _threads() -> dict[str, Any]:
-    import numba
-    import torch
+def _broken_tasks() -> dict[str, str]:
+    try:
+        return dict(tasks.broken())
+    except ModuleNotFoundError:  # which one, the packages say; nothing runs tasks without it
+        return {}
 
-    found: dict[str, Any] = {"torch": torch.get_num_threads(), "numba": numba.get_num_threads()}
+
+def _threads() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("torch", "numba"):
+        with contextlib.suppress(ModuleNotFoundError):  # as on a robot
+            found[name] = importlib.import_module(name).get_num_threads()
     names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OMP_WAIT_POLICY")
     return found | {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _devices() -> list[str]:
-    import torch
-
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return ["CPU alone (torch is not installed)"]
     if not torch.cuda.is_available():
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
         return [f"CPU alone (torch {torch.__version__} {built})"]
@@ -269,6 +283,32 @@ def _accelerate() -> str:
     return f"within {difference:.1g} m of the CPU after 3 steps"
 
 
+def _talk() -> str:
+    """Two robots with keys from files hear and believe each other."""
+    from mast_swarm.robot import Format, Node, Trust, VirtualNetwork
+    from mast_swarm.robot.trust import new_team
+
+    network = VirtualNetwork()
+    with tempfile.TemporaryDirectory() as folder:
+        new_team(Path(folder), 2)
+        trusts = [Trust.load(Path(folder), robot) for robot in range(2)]
+    form = Format(trusts[0].team.identity, bytes(8), 4)
+    nodes = [Node(trust, form, lambda seen: seen, len, now=0, hop=1) for trust in trusts]
+    ports = [network.join(robot) for robot in range(2)]
+    for moment in range(1, 6):
+        network.advance(moment)
+        for robot, (node, port) in enumerate(zip(nodes, ports, strict=True)):
+            node.control(moment, [float(robot)] * 4, (0.0, 0.0))
+            for sender, data in port.poll():
+                node.on_datagram(sender, data, moment)
+            for to, data in node.due(moment, [1 - robot]):
+                port.send(data, to)
+    verified = min(node.counters.verified for node in nodes)
+    if not verified or any(len(node.robot.known()) != 2 for node in nodes):
+        raise MastError("two robots that send each other signed messages do not know each other")
+    return f"two robots believe each other's signed messages, {verified} verified"
+
+
 def _write() -> str:
     """The folder that results go to can be written."""
     folder = Path("runs") if Path("runs").is_dir() else Path()
@@ -283,3 +323,4 @@ CHECKS: dict[str, Callable[[], str]] = {
     "GPU": _accelerate,
     "disk": _write,
 }
+ON_A_ROBOT: dict[str, Callable[[], str]] = {"robots": _talk, "disk": _write}  # where there is no torch

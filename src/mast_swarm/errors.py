@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+# Modules of the packages that this one depends on; robots do without most of them (docs/robots.md).
+_NEEDED = ("torch", "numpy", "scipy", "numba", "safetensors", "tyro", "rich", "pyarrow", "matplotlib", "PIL")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: handled as Ctrl-C is."""
 
 
 class MastError(ValueError):
@@ -21,3 +32,25 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> MastError:
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     hint = hint if names else "none is known"
     return MastError(f"unknown {kind} '{given}': {hint}")
+
+
+def lacking(what: str, error: ModuleNotFoundError) -> str | None:
+    """The line for something that needs a package that this one depends on and that is not installed; None: the error
+    is about something else."""
+    module = (error.name or "").partition(".")[0]
+    if module not in _NEEDED:
+        return None
+    return (
+        f"{what} needs the package {module}, which is not installed: pip install mast-swarm brings it (mast robot, "
+        "mast team and mast doctor do without)"
+    )
+
+
+def plain(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The same parser, whose errors are ours: one line, and where to look."""
+
+    def error(message: str) -> None:
+        raise MastError(f"{message}; `{parser.prog} --help` shows all")
+
+    setattr(parser, "error", error)  # noqa: B010  mypy takes no method that is put in place of another
+    return parser

@@ -87,7 +87,8 @@ LOCK = ".lock"
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keeps other processes that ask for the same folder out of it while the block runs; makes the folder.
+    """Keeps other processes that ask for the same folder out of it while the block runs; makes the folder, and takes it
+    away again if nothing was written to it.
 
     The system holds the lock for this process and frees it when the process ends, however it ends.
     """
@@ -109,7 +110,13 @@ def only_writer(folder: Path) -> Iterator[None]:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if [path.name for path in folder.iterdir()] == [LOCK]:
+                    (folder / LOCK).unlink()
+                    folder.rmdir()
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -31,8 +32,9 @@ class Job:
 class Pool(Protocol):
     """Where jobs run."""
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
-        """Each job and what it gave, as they finish. An error in one ends the rest."""
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+        """Each job and what it gave, as they finish. An error in one ends the rest. Local processes ask for a job when
+        one is free, so that whoever gives them may stop giving; a cluster takes all at once."""
 
     def close(self) -> None:
         """Give back what was taken."""
@@ -46,15 +48,15 @@ class Local:
             raise MastError(f"{processes} processes: give 1 or more")
         self.processes = processes
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
-        if self.processes == 1 or len(jobs) < 2:
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+        if self.processes == 1 or (isinstance(jobs, Sequence) and len(jobs) < 2):
             for job in jobs:
                 yield job, job.function(*job.arguments)
             return
-        left = dict(enumerate(jobs))
+        coming, left = enumerate(jobs), dict[int, Job]()  # those that were begun and have not come back
         for attempt in range(_TRIES):
             try:
-                for number, found in self._once(left):
+                for number, found in self._once(coming, left):
                     yield left.pop(number), found
                 return
             except BrokenProcessPool:  # a process was killed: what it had is done again
@@ -64,16 +66,25 @@ class Local:
                         f"processes died {_TRIES} times over {names}: is memory short? give --jobs 1"
                     ) from None
 
-    def _once(self, left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
+    def _once(self, coming: Iterator[tuple[int, Job]], left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
         threads = max(1, (os.cpu_count() or 1) // self.processes)
         executor = ProcessPoolExecutor(
-            min(self.processes, len(left)), get_context("spawn"), initializer=_few_threads, initargs=(threads,)
+            self.processes, get_context("spawn"), initializer=_few_threads, initargs=(threads,)
         )
         waiting: dict[Future[Any], int] = {}
+
+        def begin(number: int, job: Job) -> None:
+            left[number] = job
+            waiting[executor.submit(job.function, *job.arguments)] = number
+
         try:
-            for number, job in left.items():
-                waiting[executor.submit(job.function, *job.arguments)] = number
-            while waiting:
+            for number, job in list(left.items()):  # again
+                begin(number, job)
+            while True:
+                for number, job in itertools.islice(coming, max(0, self.processes - len(waiting))):
+                    begin(number, job)
+                if not waiting:
+                    return
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                     yield waiting.pop(future), future.result()
         finally:
@@ -104,7 +115,7 @@ class Ray:
         except Exception as error:  # whatever Ray says of an address
             raise MastError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from None
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
         ray = self.ray
         task = ray.remote(max_retries=_TRIES, retry_exceptions=False)(_call)
         waiting = {

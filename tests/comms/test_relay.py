@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mast_swarm import chance
+from mast_swarm import NavigationConfig, chance
 from mast_swarm.comms import Channel, Relay, RelayState
 from mast_swarm.comms.config import periods
 from mast_swarm.comms.relay import slot_of, stamp_of
 from mast_swarm.errors import MastError
 from mast_swarm.space import Graph, hops, reachable
-from relaying import Network, Stamps, Story, batched, by_events
+from relaying import Network, Stamps, Story, batched, by_events, counted
 
 DELAYS = [0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0, 1.5, 2.0, 2.5, 3.7]
 
@@ -123,9 +123,15 @@ def living_rows(story: Story, channel: Channel, told: list[Stamps]) -> list[list
 
 
 def check_agreement(story: Story, channel: Channel) -> None:
-    """The batched relay, a network of robots and (with delay) the events in a queue give equal stamps."""
-    expected = living_rows(story, channel, list(Network(story, channel).run()))
+    """The batched relay, a network of robots and (with delay) the events in a queue give equal stamps, and the first
+    two count as many links on the way of each."""
+    network = Network(story, channel)
+    stamps, hops = zip(*((stamps, network.hops()) for stamps in network.run()), strict=True)
+    expected = living_rows(story, channel, list(stamps))
     assert living_rows(story, channel, batched(story, channel)) == expected
+    found_stamps, found_hops = zip(*counted(story, channel), strict=True)
+    assert living_rows(story, channel, list(found_stamps)) == expected
+    assert living_rows(story, channel, list(found_hops)) == living_rows(story, channel, list(hops))
     if channel.delay > 0:
         assert living_rows(story, channel, by_events(story, channel)) == expected
 
@@ -354,8 +360,24 @@ def test_slots_grow_as_needed_and_are_used_again() -> None:
     assert state.messages.shape[1] == slots
 
 
+def test_links_are_counted_where_age_does_not_tell_them() -> None:
+    """Robot 2 hears robot 1 late, and so its old news of robot 0 has crossed two links all the same."""
+    relay = Relay(Channel(delay=1.0), 1.0)
+    relay.counted = 1
+    state = relay.start([0], 3, 3)
+    near, late = torch.zeros(2, 1, 3, 3, dtype=torch.bool)
+    near[0, 1, 0] = True  # 1 hears 0 at first, and later only 2 hears 1
+    late[0, 2, 1] = True
+    for links in [near, *[late] * 4]:
+        state = advance(relay, state, links)
+    seen = relay.sample(state, *content(1, 3, state.step), graph_of(late))
+    assert (seen.step - seen.stamps[0, 2]).tolist() == [5, 1, 0]
+    assert seen.hops[0].tolist() == [[0, -1, -1], [1, 0, -1], [2, 1, 0]]
+
+
 def test_states_are_values() -> None:
     relay = Relay(Channel(delay=1.0), 1.0)
+    relay.counted = 2
     state = settled(relay, line(4), 3)
     kept = {f.name: torch.as_tensor(getattr(state, f.name)).clone() for f in dataclasses.fields(state)}
     for _ in range(5):
@@ -428,6 +450,7 @@ def test_chance_is_even_and_has_no_pattern() -> None:
         ({"seed": 0.5}, "seed is 0.5"),
         ({"relay_radius": 0.0}, "relay_radius is 0.0 m: expected a positive number, or None"),
         ({"relay_radius": float("nan")}, "relay_radius is nan"),
+        ({"relay_radius": "near"}, "relay_radius is 'near': expected metres, auto, or None"),
         ({"max_age": -1.0}, "max_age is -1.0 s: expected a positive number, or None"),
         ({"max_age": "1"}, "max_age is '1'"),
     ],
@@ -435,6 +458,20 @@ def test_chance_is_even_and_has_no_pattern() -> None:
 def test_wrong_channels_are_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(MastError, match=message):
         Channel(**fields)
+
+
+def test_the_radius_auto_is_the_field_and_what_robots_move_meanwhile() -> None:
+    channel, team = Channel(1.0, relay_radius="auto"), NavigationConfig(agents=400)  # in 2000 m, 5 m/s, 1 s
+    # 1000 m at 50 m per hop are 20 hops: the news is 20 s old, in which a robot moves 100 m.
+    assert channel.fitted(1000.0, team).radius == 1100.0
+    assert dataclasses.replace(channel, delay=0.25).fitted(1000.0, team).radius == 1025.0
+    assert dataclasses.replace(channel, delay=0.0).fitted(1000.0, team).radius == 1000.0
+    assert dataclasses.replace(channel, max_age=8.0).fitted(1000.0, team).radius == 1040.0
+    assert channel.fitted(None, team).radius is None  # a policy without window looks everywhere
+    given = Channel(1.0, relay_radius=70.0)
+    assert given.fitted(1000.0, team) is given
+    with pytest.raises(MastError, match="relay radius auto depends on the policy and the world"):
+        Relay(channel, 1.0)
 
 
 def test_wrong_periods_are_named() -> None:

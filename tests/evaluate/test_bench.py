@@ -216,10 +216,15 @@ TOO_LARGE = [
     (("scale", "--agents", 100, 10**10), "10,000,000,000 robots, 24 kB each", "fewer --agents"),
     (("world", "--sizes", "1x50", "1000000x1000000"), "1,000,000 x 1,000,000 robots", "smaller --sizes"),
     (("decentral", "--sizes", "1x10000000"), "1 x 10,000,000 robots, with a table", "smaller --sizes"),
+    (
+        ("decentral", "--sizes", "1x100000000", "--relay-radius", "auto"),
+        "1 x 100,000,000 robots, with lists",
+        "smaller --sizes",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("args", "what", "advice"), TOO_LARGE, ids=[args[0][0] for args in TOO_LARGE])
+@pytest.mark.parametrize(("args", "what", "advice"), TOO_LARGE, ids=[str(args[0][-1]) for args in TOO_LARGE])
 def test_what_does_not_fit_is_refused_before_it_starts(
     args: tuple[object, ...], what: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from mast_swarm import MastError, NavigationConfig
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.results import curves, interval
 from mast_swarm.evaluate.run import evaluate
+from shared import mast
 
 KEYS = [
     "policy",
@@ -226,3 +227,12 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     for changes, message in wrong:
         with pytest.raises(MastError, match=message):
             small(**changes)
+
+
+def test_the_relay_radius_auto_is_a_number_in_the_results(tmp_path: Path) -> None:
+    words = "--policy mast-m dhba-1-relay --delay 0.5 --relay-radius auto --agents 25 --episodes 1 --steps 2"
+    assert mast("evaluate", "navigation", *words.split(), "--device", "cpu", "--out", tmp_path / "r") == 0
+    rows = pq.read_table(tmp_path / "r" / "episodes.parquet").to_pylist()
+    # 25 robots in 500 m: 100 m apart. The field of 1000 m is 20 hops wide, 10 s, in which robots move 50 m.
+    assert {row["policy"]: row["relay_radius"] for row in rows} == {"mast-m": 1050.0, "dhba-1-relay": None}
+    assert mast("evaluate", "navigation", "--delay", "1", "--relay-radius", "near") == 2

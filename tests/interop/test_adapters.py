@@ -254,6 +254,38 @@ def test_seeds_decide_all_starts() -> None:
     np.testing.assert_array_equal(places, world.reset([4]).positions[0].numpy())
 
 
+@pytest.mark.parametrize("kind", [GymnasiumEnv, TeamParallelEnv, lambda *a, **k: TeamVectorEnv(*a, num_envs=2, **k)])
+def test_a_seeded_reset_decides_what_is_drawn_later(kind: Any) -> None:
+    def drawn(first: int, before: int) -> list[list[int]]:
+        env = kind("navigation", agents=4, steps=2)
+        for _ in range(before):  # another history
+            env.reset()
+        env.reset(seed=np.int64(first) if kind not in (GymnasiumEnv, TeamParallelEnv) else first)
+        found = []
+        for _ in range(3):
+            env.reset()
+            found.append(list(env.episodes.seeds))
+        return found
+
+    assert drawn(5, 0) == drawn(5, 3) != drawn(6, 0)
+
+
+def test_what_is_handed_out_is_not_the_world_itself() -> None:
+    several = TeamParallelEnv("navigation", agents=4, steps=5)
+    seen, told = several.reset(seed=1)
+    env = TeamEnv("navigation", environments=2, agents=4, steps=5)
+    given = env.reset()
+    before = [one.episodes.state.positions.clone() for one in (several, env)]
+    seen["robot_0"][:] = 1e6
+    told["robot_0"]["position"][:] = 1e6
+    for name in ("position", "observation", "landmark"):
+        given["agents", name].fill_(1e6)
+    given["goals"].fill_(1e6)
+    after = [one.episodes.state.positions for one in (several, env)]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert float(env.episodes.state.goals.abs().max()) < 1e5
+
+
 def test_starts_that_are_impossible_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=4))
     draw = world.draw

@@ -98,8 +98,9 @@ def test_bad_input_is_one_clear_line(hub: Path, tmp_path: Path) -> None:
     with pytest.raises(MastError, match="cannot get 'me/other' from the Hub: ") as told:
         from_pretrained("me/other", cache_dir=hub, local_files_only=True)
     assert "\n" not in str(told.value)
-    with pytest.raises(MastError, match="cannot get 'me/a/b' from the Hub: "):
-        from_pretrained("me/a/b", cache_dir=hub, local_files_only=True)
+    for name in ("me/a/b", "nofolder"):
+        with pytest.raises(MastError, match=f"'{name}' is neither a folder nor a shipped policy"):
+            from_pretrained(name, cache_dir=hub, local_files_only=True)
     with pytest.raises(MastError, match="cannot upload to 'me/a/b': "):
         push_to_hub(policy, "me/a/b")
     with pytest.raises(MastError, match="cannot read the card"):

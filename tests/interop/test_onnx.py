@@ -316,6 +316,16 @@ def test_mistakes_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert "is already used: give a folder that is new or empty" in one_line(capsys)
     assert mast("export", tmp_path / "used" / "file", out) == 2
     assert "is a file: expected a policy folder" in one_line(capsys)
+    assert mast("export", tmp_path / "used", "navigation/mast-m") == 2
+    assert f"the policy comes first, then the folder: mast export navigation/mast-m {tmp_path}" in one_line(capsys)
+    assert mast("export", tmp_path / "used", out) == 2
+    assert "is no policy folder, it has no config.json: give one that `mast train` wrote" in one_line(capsys)
+    (tmp_path / "used" / "manifest.json").write_text('{"format": 1, "policy": "navigation/mast-l"}')
+    assert mast("export", tmp_path / "used", out) == 2
+    assert "is exported already, robots run it as it is: give navigation/mast-l to" in one_line(capsys)
+    small(tmp_path / "run" / "best")
+    assert mast("export", tmp_path / "run", out) == 2
+    assert f"is a training run: give {tmp_path}/run/best or" in one_line(capsys)
     assert mast("export", small(tmp_path / "other", task="nowhere"), out) == 2
     assert "task nowhere, which is not installed: give --task" in one_line(capsys)
     assert mast("export", small(tmp_path / "third", task="navigation"), out, "--task", RENDEZVOUS) == 2

@@ -6,16 +6,19 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
 from mast_swarm.paper import run as running
-from mast_swarm.paper.cells import Store
+from mast_swarm.paper.cells import Cell, Result, Store
 from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
+from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Found, Size
 from mast_swarm.paper.measured import Estimate, bootstrap
+from mast_swarm.paper.run import folder
 from mast_swarm.tasks.coverage.points import read_points
 from shared import mast, one_line
 
@@ -81,6 +84,15 @@ def test_unknown_experiments_and_bad_settings_end_in_one_line(
     assert mast("reproduce", "--adopt", tmp_path / "nothing") == 2 and "summary.json" in one_line(capsys)
 
 
+def test_results_are_those_of_the_clone_that_a_command_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mast_swarm.__file__", str(tmp_path / "site-packages/mast_swarm/__init__.py"))
+    assert folder(ReproduceConfig()) == Path("runs/reproduce")
+    (tmp_path / "docs/results/cells").mkdir(parents=True)
+    assert folder(ReproduceConfig()) == tmp_path / "docs/results"
+    assert folder(ReproduceConfig(out=Path("mine"))) == Path("mine")
+
+
 def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mast("reproduce", "--list", "--out", tmp_path) == 0
     printed = capsys.readouterr().out
@@ -114,6 +126,38 @@ def test_evaluations_made_elsewhere_are_taken_over(tmp_path: Path, capsys: pytes
     assert found.table.num_rows == 2 * 13 and found.about["from"] == "run/summary.json"
     assert mast("reproduce", "--adopt", folder, "--out", out) == 0
     assert "0 cells taken over" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--delay", 1.0, "--failure", 0.5), "failure = 0.5"),
+        (("--max-speed", 1.0), "max_speed = 1.0"),
+        (("--safe",), "safe = True"),
+    ],
+)
+def test_evaluations_with_other_settings_are_not_taken_over(
+    more: tuple[object, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("--agents", 5, "--episodes", 1, "--steps", 2, "--seed", 3, "--device", "cpu", "--out", tmp_path / "run")
+    assert mast("evaluate", "navigation", "--policy", "lsap", *args, *more) == 0
+    capsys.readouterr()
+    assert mast("reproduce", "--adopt", tmp_path / "run", "--out", tmp_path / "out") == 2
+    assert f"was run with {told}, which no cell has" in one_line(capsys)
+
+
+def test_evaluations_of_another_version_are_not_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = FOLDER.parents[3] / "docs/results/navigation/central.json"
+    (tmp_path / "summary.json").write_text(json.dumps(json.loads(known.read_text()) | {"version": "0.0.1"}))
+    assert mast("reproduce", "--adopt", tmp_path / "summary.json", "--out", tmp_path / "out") == 2
+    assert "was made by version 0.0.1" in one_line(capsys)
+
+
+def test_a_table_with_nan_is_kept_and_checked(tmp_path: Path) -> None:
+    cell, table = Cell("spacing", {"task": "coverage"}, "nan"), pa.table({"x": [1.0, float("nan")]})
+    Store(tmp_path).save(cell, Result(table, {"seconds": 1}))
+    found = Store(tmp_path).load(cell)
+    assert found is not None and np.isnan(found.table["x"].to_numpy()).tolist() == [False, True]
 
 
 def test_the_bootstrap_is_that_of_scipy() -> None:

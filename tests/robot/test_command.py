@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mast_swarm.robot.command import address, endpoint
-from mast_swarm.robot.trust import new_team
+from mast_swarm.errors import MastError
+from mast_swarm.robot.command import _changes, address, endpoint
+from mast_swarm.robot.trust import Team, new_team
 from shared import free_ports, mast, one_line
 
 BODY = '''
+import atexit
+import threading
 import time
 import numpy as np
 from mast_swarm.robot import Sensed
@@ -34,6 +39,24 @@ class Written:
         with open(self.file, "a") as file:
             print(*velocity, file=file)
 
+class Half(Written):
+    """Fails to be made when a thread of its own runs already."""
+    def __init__(self, robot, file):
+        super().__init__(robot, file)
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        atexit.register(print, "motors off")
+        raise RuntimeError("boom")
+
+class Absent(Written):
+    def sense(self):
+        return None
+    def waits_for(self):
+        return "no satellite"
+
+class Closing(Written):
+    def close(self):
+        self.command(["closed"])
+
 class Lost(Written):
     def sense(self):
         return Sensed((float("nan"), 0.0), np.zeros(14, np.float32))
@@ -44,7 +67,7 @@ import sys
 for name in ("torch", "tyro", "rich", "scipy", "numba", "pyarrow", "matplotlib", "safetensors"):
     sys.modules[name] = None
 from mast_swarm.robot.command import program
-program(sys.argv[1:])
+program()
 """
 
 
@@ -99,16 +122,19 @@ def test_two_robots_run_without_torch_and_stand_still_on_a_signal(
     assert (team / "robot-0.stamp").exists()
 
 
-def test_the_example_of_a_body(exported_folder: Path, team: Path) -> None:
+def test_the_example_of_a_body(exported_folder: Path, team: Path, tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "body.py"
     (port,) = free_ports(1)
-    given = f"--robot 2 --body {example}:MyRobot --body-option policy={exported_folder} --listen 127.0.0.1:{port}"
+    options = f"--body-option policy={exported_folder} --body-option yard={tmp_path}/yard"
+    given = f"--robot 2 --body {example}:MyRobot {options} --listen 127.0.0.1:{port}"
     process = started([str(exported_folder), *given.split(), "--team", str(team), "--rate", "20"])
     assert process.stdout is not None and "20 decisions per second" in process.stdout.readline()
     time.sleep(1)
     process.terminate()
     out, err = process.communicate(timeout=20)
-    assert process.returncode == 0 and err == "robot 2 stops: SIGTERM\n" and "m from the nearest goal" in out
+    assert process.returncode == 0 and err == "robot 2 stops: SIGTERM\n"
+    assert re.fullmatch(r"\d+\.\d m from goal \d\n", out)
+    assert not list((tmp_path / "yard").iterdir())
 
 
 def test_a_body_that_returns_nan(exported_folder: Path, team: Path, body: Path) -> None:
@@ -116,6 +142,36 @@ def test_a_body_that_returns_nan(exported_folder: Path, team: Path, body: Path) 
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err == "mast: robot 0 stops: its body gives position with NaN or infinity\n"
+    assert body.with_name("told-0.txt").read_text() == "0.0 0.0\n"
+
+
+def test_a_body_that_fails_while_its_threads_run_ends_the_process(
+    exported_folder: Path, team: Path, body: Path
+) -> None:
+    process = started(arguments(exported_folder, body, 0, free_ports(1), "--team", team, kind="Half"))
+    out, err = process.communicate(timeout=30)  # less than its thread runs
+    assert process.returncode == 2 and err == "mast: the body Half cannot be made: boom\n" and out == "motors off\n"
+
+
+def test_a_body_is_closed_if_its_robot_cannot_start(
+    exported_folder: Path, team: Path, body: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ports = free_ports(1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as used:
+        used.bind(("127.0.0.1", ports[0]))
+        assert mast("robot", *arguments(exported_folder, body, 0, ports, "--team", team, kind="Closing")) == 2
+    assert "give another address" in one_line(capsys)
+    assert body.with_name("told-0.txt").read_text() == "closed\n"
+
+
+def test_a_body_that_never_senses_is_told_of(exported_folder: Path, team: Path, body: Path) -> None:
+    rest = ("--team", team / "team.json", "--rate", 10, "--patience", 0.3)  # the key lies beside the file
+    process = started(arguments(exported_folder, body, 0, free_ports(2), *rest, kind="Absent"))
+    assert process.stderr is not None and process.stdout is not None
+    assert "talks to robot 1, 10 decisions" in process.stdout.readline()
+    assert "robot 0: its body has sensed nothing yet, for 0 s (no satellite): it stands" in process.stderr.readline()
+    process.terminate()
+    assert process.communicate(timeout=20)[1] == "robot 0 stops: SIGTERM\n"
     assert body.with_name("told-0.txt").read_text() == "0.0 0.0\n"
 
 
@@ -136,6 +192,7 @@ def test_mistakes_end_in_one_line(
         return one_line(capsys)
 
     assert "give --team DIR" in said()
+    assert "unrecognized arguments: --tame; `mast robot --help` shows all" in said("--tame")
     assert "give one of the two" in said("--team", team, "--unsigned")
     assert "no team file" in said("--team", body) or "cannot read the team file" in said("--team", tmp_path / "none")
 
@@ -149,17 +206,21 @@ def test_mistakes_end_in_one_line(
     new_team(tmp_path / "strangers", 3)
     wrong = tmp_path / "strangers" / "keys" / "robot-0.key"
     assert "the key is not that of robot 0" in said("--team", team, "--key", wrong)
-    assert "robot 7 is no peer: it is not in the team" in said("--team", team, "--peer", f"7=127.0.0.1:{ports[1]}")
+    absent = "robot 7 is not in the team: the team has 0 to 2"
+    assert absent in said("--team", team, "--peer", f"7=127.0.0.1:{ports[1]}")
+    assert absent in said("--team", team, "--robot", 7)
     assert "robot 0 is among its own peers" in said("--team", team, "--peer", "0=127.0.0.1:9")
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as used:
         used.bind(("127.0.0.1", ports[0]))
-        assert f"robot 0 cannot listen at 127.0.0.1:{ports[0]}: Address already in use" in said("--team", team)
+        taken = f"robot 0 cannot listen at 127.0.0.1:{ports[0]}: Address already in use; give another"
+        assert taken in said("--team", team)
     pytest.importorskip("zenoh", reason="the transport Zenoh needs the package eclipse-zenoh")
     with socket.socket() as used:
         used.bind(("127.0.0.1", ports[0]))
         used.listen()
-        assert "robot 0 cannot open Zenoh" in said("--team", team, "--transport", "zenoh")
+        zenoh = said("--team", team, "--transport", "zenoh")
+        assert "robot 0 cannot open Zenoh" in zenoh and "(--listen)" in zenoh and ".rs" not in zenoh
     assert "of robot 2 is unknown" in said("--team", team, "--peer", "2=no.such.host.invalid:7000")
     assert "'nowhere' is no address" in said("--team", team, "--listen", "nowhere")
     assert "expected NUMBER=HOST:PORT" in said("--team", team, "--peer", "two=127.0.0.1:9")
@@ -187,3 +248,17 @@ def test_mistakes_end_in_one_line(
 def test_addresses() -> None:
     assert address("a.b:70") == ("a.b", 70) and address("[::1]:7000") == ("::1", 7000)
     assert endpoint("a:70") == "tcp/a:70" and endpoint("tls/a:70") == "tls/a:70"
+
+
+def test_a_team_file_that_changes_is_noticed_once(tmp_path: Path) -> None:
+    new_team(tmp_path / "team", 3)
+    for given in (tmp_path / "team", tmp_path / "team" / "team.json"):
+        changed = _changes(str(given))
+        assert changed() is None
+        team = Team.load(given)
+        replace(team, revoked=team.revoked | {len(team.revoked)}).save(tmp_path / "team" / "team.json")
+        assert changed() == Team.load(given) and changed() is None
+    (tmp_path / "team" / "team.json").write_text("half")
+    with pytest.raises(MastError, match="is no team file"):
+        changed()
+    assert changed() is None and _changes(None)() is None

@@ -95,6 +95,15 @@ def test_a_log_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
     assert count > 4000
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_a_full_disk_ends_the_log_and_not_the_robot(capsys: pytest.CaptureFixture[str]) -> None:
+    with Log("/dev/full", 3) as log:
+        for number in range(2000):  # more than is kept in memory before it is written
+            log(step(number))
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["mast: the log /dev/full ends here: No space left on device"]
+
+
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(MastError, match=r"cannot write the log .*: No such file or directory"):
         Log(tmp_path / "none" / "x.mcap", 0)

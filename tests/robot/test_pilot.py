@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def make(
     on_step: Any = None,
     say: Any = None,
     safe: float | None = None,
+    team: Any = lambda: None,
 ) -> Pilot:
     ports, pace = ports or free_ports(1), pace or Pace(rate=20.0, hop=0.02, patience=1.0)
     addresses = {number: ("127.0.0.1", port) for number, port in enumerate(ports)}
@@ -79,7 +81,7 @@ def make(
     )
     peers = [number for number in addresses if number != name]
     network = UDP(name, addresses)
-    hooks: Any = {"on_step": on_step, "say": say or (lambda _: None)}
+    hooks: Any = {"on_step": on_step, "say": say or (lambda _: None), "team": team}
     return Pilot(body, policy or Policy(), made, network, pace, peers=peers, safe=safe, **hooks)
 
 
@@ -210,6 +212,18 @@ def test_before_its_first_fix_a_robot_waits() -> None:
     assert body.told == [ZERO] and pilot.met == pilot.missed == 0
 
 
+def test_it_says_now_and_then_that_its_body_senses_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._SILENT", 0.3)
+    monkeypatch.setattr("mast_swarm.robot.pilot._REMIND", 0.4)
+    said = list[str]()
+    body = Body(lambda count: None)
+    body.waits_for = lambda: "no satellite"  # type: ignore[attr-defined]
+    stopped(make(body, ports=free_ports(2), pace=Pace(rate=20.0, hop=0.02, patience=0.2), say=said.append), 0.9)
+    assert 1 <= sum("sensed nothing yet, for 0 s (no satellite)" in line for line in said) <= 2
+    assert sum("sensed nothing yet" in line for line in said) <= 3  # in 0.9 s, one every 0.4 s
+    assert sum("nothing has come from robot 1" in line for line in said) == 1
+
+
 def test_deadlines_that_are_missed_are_counted() -> None:
     def slow(count: int) -> Sensed:
         time.sleep(0.12)  # more than two periods
@@ -232,6 +246,28 @@ def test_a_peer_that_says_nothing_and_one_with_other_weights_are_named(monkeypat
     assert sum("nothing has come from robot 2 in 0.3 s" in line for line in said) == 1
 
 
+def test_each_silence_of_a_peer_is_told_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._SILENT", 0.4)
+    ports, said = free_ports(2), list[str]()
+    thread = threading.Thread(target=stopped, args=(make(Body(), ports=ports, say=said.append), 6.0))
+    thread.start()
+
+    def lines(*words: str) -> bool:
+        """Whether it has said these in this order, and nothing else."""
+        ends = time.monotonic() + 4
+        while len(said) < len(words) and time.monotonic() < ends:
+            time.sleep(0.02)
+        return len(said) == len(words) and all(word in line for word, line in zip(words, said, strict=True))
+
+    silent, again = "nothing has come from robot 1 in 0.4 s", "robot 1 is heard again, after"
+    assert lines(silent)
+    stopped(make(Body(), name=1, ports=ports), 0.8)
+    assert lines(silent, again, silent)
+    stopped(make(Body(), name=1, ports=ports), 0.5)
+    assert lines(silent, again, silent, again, silent)
+    thread.join()
+
+
 @pytest.mark.parametrize("field", ["rate", "hop", "patience", "speed"])
 def test_a_pace_is_positive(field: str) -> None:
     for value in (0.0, -1.0, np.nan, np.inf):
@@ -250,10 +286,38 @@ def test_a_pace_is_positive(field: str) -> None:
     ],
 )
 def test_the_safety_layer_slows_a_robot_down_before_another(robots: Any, goes: float) -> None:
-    body = Body(robots=robots)
+    far = (500_000.0, 4_000_000.0)  # as UTM has it: a frame changes nothing
+    body = Body(lambda _: Sensed(far, np.ones(4, np.float32), robots=robots))
     stopped(make(body, safe=5.0), 0.2)
     assert len(body.told) > 1
     assert all(told == pytest.approx([goes, 0.0], abs=1e-3) and told[0] <= goes for told in body.told[:-1])
+
+
+def test_what_waits_is_confirmed_before_a_confirmation_cannot_speak_of_it_any_more() -> None:
+    """A flood of a hundred datagrams that waits to be read: each is confirmed, and none has to come again."""
+    pilot, sender = make(Body(), ports=free_ports(2)), teams.node(teams.trusts(2)[1], None, now=0, hop=1, again=1)
+    told: list[bytes] = []
+
+    class Network:
+        def poll(self, timeout: float) -> list[tuple[int, bytes]]:
+            return []
+
+        def send(self, datagram: bytes, to: int) -> None:
+            told.append(datagram)
+
+    pilot.network.close()
+    pilot.network = Network()  # type: ignore[assignment]
+    form, link = sender.form, sender._link(0, 0)
+    assert link is not None
+    sender.control(time.time_ns(), np.ones(4), (0.0, 0.0))
+    for _ in range(100):
+        entry = sender.robot.known()[0]
+        pilot._backlog.append((1, form.datagram(link.header(1, [entry]), [entry])))
+    assert len(link._pending) == 100
+    pilot._listen(time.monotonic() + 30)
+    for datagram in told:
+        sender.on_datagram(0, datagram, time.time_ns())
+    assert not link._pending and len(told) == 7, (len(link._pending), len(told))
 
 
 def test_the_safety_layer_needs_to_know_where_others_are() -> None:
@@ -263,3 +327,19 @@ def test_the_safety_layer_needs_to_know_where_others_are() -> None:
         stopped(make(Body(robots=[[np.nan, 1.0]]), safe=5.0), 5.0)
     with pytest.raises(MastError, match="are to stay -1 m apart"):
         make(Body(), safe=-1)
+
+
+def test_a_team_that_changes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mast_swarm.robot.pilot._RENEWS", 0.0)
+    said: list[str] = []
+    now = teams.trusts(3)[0].team
+    other = replace(now, identity=b"other-08")
+    answers: Any = iter([None, other, replace(now, revoked=frozenset({2})), None, replace(now, revoked=frozenset({0}))])
+    pilot = make(Body(), ports=free_ports(3), say=said.append, team=lambda: next(answers, None))
+    with pytest.raises(MastError, match="robot 0 stops: it does not belong to the team any more"):
+        stopped(pilot, 20.0)
+    assert said[:2] == [
+        "robot 0 goes on with the team that it knows: its file is now that of another team, 6f746865722d3038",
+        "robot 0: the team has changed: revoked 2",
+    ]
+    assert pilot.node.trust.why_not(2) == "revoked"

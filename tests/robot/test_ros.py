@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,15 @@ def test_odometry_in_and_twist_out(pair: Callable[..., tuple[MyRobot, Any]]) -> 
     subscriber.undeclare()
 
 
+def test_it_says_what_it_waits_for(pair: Callable[..., tuple[MyRobot, Any]]) -> None:
+    body, _ = pair()
+    key = f"0/robot_3/odom/{'/'.join(messages.ODOMETRY)}"
+    assert body.waits_for().startswith(f"no new odometry has come at Zenoh's key {key}, though Zenoh is connected")
+    alone = MyRobot("/robot_4", connect=["tcp/127.0.0.1:9"])
+    assert "nobody answers at tcp/127.0.0.1:9: is the router running" in alone.waits_for()
+    alone.close()
+
+
 def test_what_is_no_odometry_is_counted(pair: Callable[..., tuple[MyRobot, Any]]) -> None:
     body, other = pair()
     bad = [b"", b"\x00\x01\x00\x00abc", odometry(math.nan, 0.0, 0.0), odometry(1.0, math.inf, 0.0)]
@@ -148,7 +159,7 @@ def test_what_is_no_odometry_is_counted(pair: Callable[..., tuple[MyRobot, Any]]
         return body.unread >= len(bad)
 
     until(told)
-    assert body.sense() is None
+    assert body.sense() is None and f"{body.unread} messages there are no odometry" in body.waits_for()
 
 
 def test_a_robot_that_cannot_go_sideways_turns(pair: Callable[..., tuple[MyRobot, Any]]) -> None:
@@ -184,3 +195,13 @@ try: RosBody()
 except MastError as error: print(error)
 """
     assert blocked.run(code).strip() == "ROS 2 needs the package pycdr2: pip install 'mast-swarm[ros]'"
+
+
+def test_the_body_of_the_docs_can_be_made(exported_folder: Path) -> None:
+    text = (blocked.ROOT / "docs" / "robots.md").read_text()
+    (code,) = (part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class MyBody(RosBody)" in part)
+    made: dict[str, Any] = {}
+    exec(code.replace("/etc/mast/robot", str(exported_folder)), made)
+    body = made["MyBody"](robot=3)
+    assert body.sense() is None and "robot_3/odom" in body.waits_for()
+    body.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import blocked
+from mast_swarm.robot import Exported, Robot
+from mast_swarm.robot.command import load_body
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -83,6 +86,27 @@ def test_a_team_in_an_environment_with_the_extra_alone(exported: Path, tmp_path:
     check(blocked.run_with(python, TEAM, exported, tmp_path / "team"))
 
 
+def test_commands_where_there_is_no_torch(tmp_path: Path) -> None:
+    python = blocked.environment(tmp_path / "venv")
+    code = "import sys; sys.argv[0] = 'mast'; from mast_swarm.cli import main; main()"
+
+    def mast(*args: object) -> str:
+        return blocked.run_with(python, code, *args)
+
+    assert "2 robots, 0 revoked" in mast("team", "new", tmp_path / "team", "--robots", 2)
+    assert "2 robots, 0 revoked" in mast("team", "show", tmp_path / "team" / "team.json")
+    told = mast("doctor")
+    assert "torch is not installed" in told and "robots: ok, " in told and "FAILED" not in told
+    for verb in ("demo", "swarm", "list"):
+        with pytest.raises(AssertionError) as found:
+            mast(verb)
+        (line,) = str(found.value).splitlines()[:1]
+        assert line.startswith(f"mast: mast {verb} needs the package tyro, which is not installed: pip install")
+        assert "Traceback" not in str(found.value)
+    with pytest.raises(AssertionError, match=r"\nModuleNotFoundError: mast_swarm.Navigation needs the package torch, "):
+        blocked.run_with(python, "import mast_swarm; mast_swarm.Navigation")
+
+
 def test_every_module_of_the_robot_imports_without_torch() -> None:
     code = """
 import importlib, pkgutil, mast_swarm.robot
@@ -99,3 +123,27 @@ def test_the_example(exported: Path) -> None:
     assert text.split('"""', 2)[2].strip() in (blocked.ROOT / "docs" / "robots.md").read_text()
     code = f"sys.argv = ['one_robot.py', sys.argv[1]]; exec(open({str(EXAMPLE)!r}).read(), {{'__name__': '__main__'}})"
     assert float(blocked.run(code, exported).split()[0]) < 5
+
+
+def test_two_bodies_of_the_example_reach_two_goals(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, clock = Exported(exported), [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    place = f"{blocked.ROOT / 'examples' / 'body.py'}:MyRobot"
+    bodies: list[Any] = [load_body(place, i, {"policy": str(exported), "yard": str(tmp_path / "yard")}) for i in (0, 1)]
+    robots = [Robot(i, policy.perceive, policy.predict, hop=10**8) for i in (0, 1)]
+    for second in range(60):
+        clock[0], now = float(second), second * 10**9
+        sensed = [body.sense() for body in bodies]
+        for robot, seen in zip(robots, sensed, strict=True):
+            robot.sense(now, seen.features, seen.position)
+        for robot, other in zip(robots, reversed(robots), strict=True):
+            robot.hear(now, other.known()[:1])
+        for i, (robot, seen) in enumerate(zip(robots, sensed, strict=True)):
+            command = policy.command(robot.decide(), landmark=seen.landmark, robot=i, time=second)
+            bodies[i].command(command * policy.manifest["control"]["max_speed_m_s"])
+    for body in bodies:
+        body.close()
+    ends = [line.split(" m from goal ") for line in capsys.readouterr().out.splitlines()]
+    assert {goal for _, goal in ends} == {"0", "1"} and max(float(away) for away, _ in ends) < 5

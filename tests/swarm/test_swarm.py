@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from mast_swarm import Channel, NavigationConfig, rollout
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.robot.simulated import Frames, frame
 from mast_swarm.swarm.config import SwarmConfig
 from mast_swarm.swarm.run import swarm
+from mast_swarm.swarm.table import table
 from shared import mast, one_line
 
 pytest.importorskip("onnxruntime", reason="robots run their policies in onnxruntime")
@@ -72,7 +75,8 @@ def test_a_swarm_does_what_the_simulation_does(exported_folder: Path, policy_fol
     )
     deadlines = found["deadlines"]
     assert 3 <= deadlines["met"] + deadlines["missed"] <= 3 * 6  # less than all where the machine was too busy at first
-    assert found["bytes_per_robot_and_second"] > 100 and found["refused"] == 0
+    assert found["bytes_per_robot_and_second"] > 100 and found["messages_refused"] == {}
+    assert set(found["messages_known_already"]) == {"duplicate", "old stamp", "own origin"}
     recording = Recording.load(next(folder.glob("recording-*.npz")))
     assert recording.positions.shape == (7, 3, 2) and recording.frames["used"].any()
     if deadlines["met"] == 3 * 6 and not deadlines["late_at_the_world"]:
@@ -107,8 +111,13 @@ def test_with_the_safety_layer_nobody_is_hit(exported_folder: Path, tmp_path: Pa
 def test_kills_joins_and_splits(exported_folder: Path, tmp_path: Path) -> None:
     steps: list[tuple[float, int]] = []
 
+    shown: dict[float, str] = {}
+
     def show(log: Any) -> None:
         steps.append((log.time, int(log.arena.hears.sum())))
+        console = Console(width=100, file=io.StringIO())
+        console.print(table(log))
+        shown[log.time] = console.file.getvalue()  # type: ignore[attr-defined]
         if log.time == 16:
             os.kill(robots_of(os.getpid())[0], signal.SIGTERM)
 
@@ -128,6 +137,8 @@ def test_kills_joins_and_splits(exported_folder: Path, tmp_path: Path) -> None:
     assert (recording.positions[5:, dead] == recording.positions[5, dead]).all()  # they stand where they died
     assert not recording.frames["used"][6:, dead].any()  # and hear nothing
     hears = dict(steps)
+    assert "split since 10 s" in shown[10.0] and "until 14 s" in shown[13.0] and "since" not in shown[14.0]
+    assert "split" not in shown[9.0] and "split, 10 s" in shown[14.0]
     assert hears[0.0] > 0 and max(hears[float(t)] for t in range(10, 14)) < hears[0.0]
     assert not robots_of(os.getpid())
 
@@ -159,7 +170,10 @@ def test_nobody_is_left_behind(exported_folder: Path, tmp_path: Path, sent: sign
         time.sleep(3)  # into the mission
     process.send_signal(sent)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == (-sent if sent == signal.SIGKILL else 130), err
+    status = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
+    assert process.returncode == status[sent], err
+    if sent != signal.SIGKILL:
+        assert re.fullmatch(rf"mast: interrupted; what happened until \d+ s is in {tmp_path}/out\n", err)
     while time.monotonic() < ends and any(map(running, robots)):
         time.sleep(0.05)
     assert len(robots) == 2 and not any(map(running, robots))
@@ -185,7 +199,14 @@ def test_over_zenoh(exported_folder: Path, tmp_path: Path) -> None:
         (["--kill", "3"], "--kill 3: expected COUNT@SECONDS"),
         (["--kill", "16@5"], "--kill leaves nobody alive at 5 s"),
         (["--join", "0@5"], "--join 0@5: expected COUNT@SECONDS"),
-        (["--partition", "80:40"], "--partition 80:40: expected FROM:TO"),
+        (["--partition", "80:40"], "--partition 80:40: FROM has to be smaller than TO, as 40:80"),
+        (["--partition", "80"], "--partition 80: expected FROM:TO"),
+        (["--partition", "200:300"], "--partition 200:300: the mission ends at 200 s: give an earlier time"),
+        (["--kill", "1@50", "--steps", "3"], "--kill 1@50: the mission ends at 3 s: give an earlier time"),
+        (["--join", "1@3", "--steps", "3"], "--join 1@3: the mission ends at 3 s"),
+        (["--policy", "coverage/mast-m"], "was trained for coverage, not for navigation: give --task coverage"),
+        (["--task", "coverage", "--policy", "lpac-k3"], "a policy of kind lpac is not run on robots"),
+        (["--policy", "mast-m", "--out", "{used}"], "is already used: give another --out"),
         (["--robots", "400", "--join", "200@5"], "600 robots in all"),
         (["--task", "coverage", "--policy", "{folder}"], "was trained for navigation, not for coverage"),
         (["--task", "coverage", "--safe"], "--safe needs to know how large robots are"),
@@ -194,13 +215,19 @@ def test_over_zenoh(exported_folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_end_in_one_line(
-    args: list[str], said: str, exported_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str],
+    said: str,
+    exported_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
     names = {"{folder}": str(exported_folder), "{used}": str(tmp_path / "used")}
+    monkeypatch.chdir(tmp_path)
     assert mast("swarm", *(names.get(arg, arg) for arg in args)) == 2
-    assert said in one_line(capsys)
+    assert said in one_line(capsys) and not (tmp_path / "runs").exists()  # refused before anything is exported
 
 
 def test_a_robot_that_cannot_start_says_why(exported_folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -17,9 +18,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mast_swarm import CoverageConfig, MastError, NavigationConfig
+from mast_swarm import CoverageConfig, MastError, NavigationConfig, Policy
+from mast_swarm.errors import Terminated
 from mast_swarm.train import checkpoint, memory
-from mast_swarm.train.config import TrainConfig, changed, in_tables
+from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables, plain
 from mast_swarm.train.run import _signals, train
 from mast_swarm.train.trainer import RunOptions, Stopped, Trainer
 from shared import options, recipe
@@ -147,6 +149,27 @@ def test_a_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch, capfd: p
     assert capfd.readouterr().err == "mast: ending the step, then writing a checkpoint; once more stops at once\n"
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Terminated])
+def test_a_run_that_is_stopped_before_it_begins_leaves_nothing(
+    kind: type[KeyboardInterrupt], small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*given: Any) -> None:
+        raise kind
+
+    monkeypatch.setattr("mast_swarm.train.run.Trainer", stopped)
+    with pytest.raises(kind, match="interrupted before the run began; nothing was written"):
+        train(small, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_of_a_run_is_no_run(small: TrainConfig, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(plain(small)))
+    Policy(small.policy).save(tmp_path / "run" / "best")
+    with pytest.raises(MastError, match=f"is a policy that a run made: give the run, --resume {tmp_path / 'run'}"):
+        from_run(tmp_path / "run" / "best")
+
+
 def test_lines_and_a_missing_tensorboard(
     small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,7 +177,10 @@ def test_lines_and_a_missing_tensorboard(
     train(small, tmp_path / "run", device="cpu")
     told = capsys.readouterr().out
     assert [line.split("  ")[0] for line in told.splitlines()[2:]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
-    assert told.count("TensorBoard is not installed") == 1 and "success_rate" in told
+    assert (
+        told.count("TensorBoard is not installed (pip install 'mast-swarm[tensorboard]')") == 1
+        and "success_rate" in told
+    )
     train(None, tmp_path / "run", resume=True, device="cpu", epochs=4)
     told = capsys.readouterr().out
     assert "goes on after epoch 3 of 4" in told and "TensorBoard" not in told and told.count("epoch 4/4") == 1

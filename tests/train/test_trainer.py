@@ -162,6 +162,9 @@ def test_training_starts_from_a_policy(small: TrainConfig, tmp_path: Path) -> No
     Policy(wider).save(tmp_path / "wider")
     with pytest.raises(MastError, match=r"does not fit the policy .*policy.heads 2 -> 4; policy.layers 2 -> 3; give"):
         Trainer(replace(small, start=str(tmp_path / "wider")), options(tmp_path / "other"))
+    Policy(replace(small.policy, task="coverage")).save(tmp_path / "coverage")
+    with pytest.raises(MastError, match="was trained for coverage, not for navigation: give another"):
+        Trainer(replace(small, start=str(tmp_path / "coverage")), options(tmp_path / "other"))
     with pytest.raises(MastError, match="unknown policy 'mast-x': did you mean"):
         Trainer(replace(small, start="mast-x"), options(tmp_path / "other"))
 

@@ -163,7 +163,7 @@ def test_a_robot_is_shown_on_hover_and_kept_on_click(two: Player) -> None:
     assert len(two.browser.find_elements(By.CSS_SELECTOR, "#inspected dl")) == 2
     two.press(Keys.ESCAPE)
     assert two.picture() == before
-    assert "Point at a robot" in two.find("#inspected").text
+    assert "Point at a robot to see whom it hears" in two.find("#inspected").text
 
 
 def test_robots_can_be_chosen_with_the_keyboard(two: Player) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from mast_swarm.cli.verbs import TOPICS, VERBS
-from mast_swarm.errors import MastError, unknown
+from mast_swarm.errors import MastError, Terminated, lacking, unknown
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Bad input: one line on stderr and status 2; Ctrl-C: status 130."""
+    """Entry point. Bad input: one line on stderr and status 2; Ctrl-C: status 130, SIGTERM: 143."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         if not args or args[0] in ("-h", "--help"):
@@ -22,22 +25,40 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             print(f"mast {__version__}")
         else:
-            run(args)
+            with _terminable():
+                run(args)
     except MastError as error:
         print(f"mast: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (MemoryError, RuntimeError) as error:
-        lacking = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
-        if isinstance(error, RuntimeError) and not any(text in str(error) for text in lacking):
+        signs = ("can't allocate memory", "out of memory")  # as torch says it, of a CPU's and of a GPU's
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in signs):
             raise
         print("mast: out of memory: give a smaller world, fewer --agents or a smaller --batch", file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
-    except KeyboardInterrupt:
-        print("mast: interrupted; what was finished is kept", file=sys.stderr)
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as stopped:
+        print(f"mast: {str(stopped) or 'interrupted; what was finished is kept'}", file=sys.stderr)
+        raise SystemExit(143 if isinstance(stopped, Terminated) else 130) from None
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: what was finished is kept. Some verbs have a way of their own."""
+
+    def asked(number: int, frame: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, asked)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run(args: Sequence[str]) -> None:
@@ -45,7 +66,13 @@ def run(args: Sequence[str]) -> None:
     if args[0] not in VERBS:
         raise unknown("command", args[0], VERBS)
     module, function = VERBS[args[0]][0].split(":")
-    getattr(import_module(f"{__name__}.{module}"), function)(list(args[1:]))
+    try:
+        getattr(import_module(f"{__name__}.{module}"), function)(list(args[1:]))
+    except ModuleNotFoundError as error:
+        line = lacking(f"mast {args[0]}", error)
+        if line is None:
+            raise
+        raise MastError(line) from None
 
 
 def _help() -> str:

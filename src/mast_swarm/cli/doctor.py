@@ -1,26 +1,21 @@
-"""`mast doctor`."""
+"""`mast doctor`. Runs where any package is missing, to say so."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from dataclasses import dataclass
 
-from mast_swarm.cli.reading import parse
+from mast_swarm.errors import plain
 
-
-@dataclass(frozen=True)
-class DoctorConfig:
-    """Versions, devices, threads, busy cores, extras and a self-test of some ten seconds, ready for a bug report."""
-
-    json: bool = False
-    """Print JSON."""
-    quick: bool = False
-    """Leave the self-test out."""
+_ABOUT = "Versions, devices, threads, busy cores, extras and a self-test of some ten seconds, ready for a bug report."
 
 
 def doctor(args: list[str]) -> None:
-    config = parse(DoctorConfig, args, "mast doctor")
+    parser = plain(argparse.ArgumentParser(prog="mast doctor", description=_ABOUT))
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--quick", action="store_true", help="leave the self-test out")
+    config = parser.parse_args(args)
     from mast_swarm.doctor import examine, healthy, lines
 
     def told(what: str) -> None:

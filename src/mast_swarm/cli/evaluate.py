@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -71,11 +70,10 @@ def evaluate_verb(args: list[str]) -> None:
     try:
         _, made = _evaluate(task, config)
     except Interrupted as stopped:
-        if not (stopped.folder / "summary.json").exists():
-            raise
-        again = f"the same command with --out {stopped.folder} --resume goes on"
-        print(f"mast: interrupted; what was finished is in {stopped.folder}, {again}", file=sys.stderr)
-        raise SystemExit(130) from None
+        if (stopped.folder / "summary.json").exists():
+            again = f"the same command with --out {stopped.folder} --resume goes on"
+            raise type(stopped.by)(f"interrupted; what was finished is in {stopped.folder}, {again}") from None
+        raise stopped.by from None
     for what, path in made.items():
         print(f"{what}: {path}")
 
@@ -123,6 +121,9 @@ def replay(args: list[str]) -> None:
         made = export(load_recordings(config.folder, config.episode, config.policy), config.out)
     elif config.out is not None and config.out.suffix in ENDINGS:
         made = film(load_recordings(config.folder, config.episode, config.policy), config.out)
+    elif config.out is not None and config.out.suffix not in ("", ".html", ".htm"):
+        known = ", ".join((".html", *ENDINGS, *WRITERS))
+        raise MastError(f"{config.out} is no kind of file that a replay can be: give one of {known}")
     else:
         made = replay_folder(config.folder, config.episode, config.policy, config.out)
     print(f"replay: {made}")

@@ -6,7 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -41,15 +41,38 @@ def parse(
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # decides whether there are letters for boxes
     shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding.lower())
     asks = topics is not None and any(word in ("-h", "--help") for word in args)
+    wrong = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     try:
-        with redirect_stdout(shown) if asks else nullcontext():
+        with redirect_stdout(shown) if asks else nullcontext(), redirect_stderr(wrong):
             return tyro.cli(
                 given, args=args, prog=prog, description=kind.__doc__, config=(tyro.conf.FlagCreatePairsOff,)
             )
+    except SystemExit as end:
+        wrong.seek(0)
+        if end.code:
+            raise MastError(in_one_line(wrong.read(), prog)) from None
+        raise
     finally:
         if asks:
             shown.seek(0)
             print(grouped(shown.read(), topics or {}), end="")
+
+
+def in_one_line(box: str, prog: str) -> str:
+    """What tyro says of bad input, of a box with a title, parts between lines, and a hint at the help."""
+    # Parts are between lines of dashes; without letters for boxes the title is a part too, and the first.
+    parts: list[list[str]] = [[]]
+    for line in (line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))):
+        if line and set(line) <= set("─-"):
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    inside = parts[0] if "╭" in box else parts[1] if len(parts) > 1 else box.split()
+    said = " ".join(" ".join(inside).split())
+    hints = [line for part in parts if "Perhaps you meant:" in part for line in part]
+    meant = [line.split()[0] for line in hints if line.startswith("--")]
+    hint = f"; did you mean {' or '.join(meant)}?" if meant else ";"
+    return f"{said[:1].lower()}{said[1:]}".rstrip(".") + f"{hint} `{prog} --help` shows all"
 
 
 def completed(config: Any, args: list[str]) -> Any:

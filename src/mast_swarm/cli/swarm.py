@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 from mast_swarm.errors import MastError
 
@@ -33,7 +34,11 @@ def swarm_verb(args: list[str]) -> None:
 
     console = Console()
     with Live(console=console, refresh_per_second=4) as live:
-        folder, _ = swarm(config, tell=console.print, show=lambda log: live.update(table(log)))
+        folder, _ = swarm(
+            config,
+            tell=partial(console.print, soft_wrap=True, markup=False, highlight=False),
+            show=lambda log: live.update(table(log)),
+        )
     if not console.is_terminal:
         print()  # where the table stands still it ends without one
     for what in ("summary.json", "steps.parquet", "robots.parquet", "replay.html"):

@@ -33,8 +33,8 @@ TOPICS: dict[str, dict[str, tuple[str, str]]] = {
         "check": ("tasks:check_verb", "check a task of your own, and say what to mend"),
     },
     "run on robots": {
-        "export": ("robots:export_verb", "write what one robot computes as ONNX, for robots without torch"),
-        "team": ("robots:team_verb", "keys of a team of robots: new, add, revoke, show"),
+        "export": ("export:export_verb", "write what one robot computes as ONNX, for robots without torch"),
+        "team": ("team:team_verb", "keys of a team of robots: new, add, revoke, show"),
         "robot": ("swarm:robot_verb", "run one robot of a team, with a body of yours; needs no torch"),
         "swarm": ("swarm:swarm_verb", "each robot a process of its own, on a real network, in a simulated world"),
     },

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -22,8 +23,9 @@ from torch import Tensor
 
 from mast_swarm import chance
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.relay import SLOT_BITS, Relay, RelayState, slot_of
-from mast_swarm.comms.views import attend, chunks, kernels, look, nodes
+from mast_swarm.comms.near import SLOT_BITS, NearState, hold
+from mast_swarm.comms.relay import Relay, RelayState, slot_of
+from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
 from mast_swarm.model.lists import projected
@@ -35,6 +37,15 @@ from mast_swarm.space import Graph
 # Rows of the first layer and pairs of entries that are worked on at a time.
 ROWS = {"cpu": 20_000, "cuda": 2_000_000}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What robots attend to in their own views, one row per robot and origin in its window."""
+
+    robot: Tensor  # [E] int64, b N + i
+    origin: Tensor  # [E] int64, j
+    weights: Tensor  # [E, L, H]; those of a robot, a layer and a head sum to 1
 
 
 class DecentralPolicy:
@@ -49,10 +60,12 @@ class DecentralPolicy:
         self.policy = policy
         self.relay, self.dt = Relay(channel, dt), dt
         self.seeds: Sequence[int] = ()
-        self.state: RelayState | None = None
+        self.state: RelayState | NearState | None = None
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
         self._trail = policy.trail(dt)
+        self.watched = 0  # of how many environments, the first, `attended` is kept
+        self.attended: list[Attended] = []  # when they last decided
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget everything: instant 0 of one environment per seed."""
@@ -94,7 +107,9 @@ class DecentralPolicy:
     def decide(self, observation: Observed) -> Tensor:
         """Commands [B, N, 2] from what robots hold."""
         assert self.state is not None  # they have listened
-        prediction = decide(self.policy, self.state)
+        self.attended = []
+        attended = self.attended if self.watched else None
+        prediction = decide(self.policy, self.state, attended, self.watched)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
         time = torch.full_like(self._seeds, self.state.step) * self.dt
@@ -117,13 +132,21 @@ class DecentralPolicy:
 
 
 @torch.no_grad()
-def decide(policy: Policy, state: RelayState) -> Tensor:
-    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others."""
-    (batch, robots), device = state.alive.shape, state.table.device
+def decide(
+    policy: Policy,
+    state: RelayState | NearState,
+    attended: list[Attended] | None = None,
+    environments: int = 0,
+) -> Tensor:
+    """Every living robot's prediction from what it holds, [B, N, 2 or 3] as in `Policy.decide`; 0 for the others.
+
+    attended: a list to fill with what robots of the first `environments` attend to.
+    """
+    (batch, robots), device = state.alive.shape, state.alive.device
     radius, layers = policy.config.attention_radius, policy.config.layers
     local = _local(state, policy.dtype)
-    # A chain of L windows ends nearer than L radii; the margin is for rounding.
-    stored, entry, own = _entries(state, local, None if radius is None else 1.001 * layers * radius)
+    field = policy.config.field
+    stored, entry, own = _entries(state, local, None if field is None else 1.001 * field)  # a margin for rounding
     prediction = torch.zeros(batch * robots, policy.outputs, dtype=policy.dtype, device=device)
     if len(stored) == 0:
         return prediction.unflatten(0, (batch, robots))
@@ -139,25 +162,32 @@ def decide(policy: Policy, state: RelayState) -> Tensor:
         views = look(entry[part], own[part], local, radius, layers)
         if views.rows[1] == 0:
             continue  # nobody is alive here
-        # The embeddings of the nodes below are y + added; `of` is the message that each of them stands for.
-        y, added, work, of = x, None, None, every
-        for block in blocks:
-            work = nodes(views, work, len(x) * len(views.entry) // len(own))
-            if work.layer == 1:
-                q, kv = first
-            else:
-                y, h = block.before_attention(y, added)
-                q, kv = projected(block.attention, h, work.asked, rotation, of)
-            y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
-            of = of[work.itself]
-        assert work is not None  # there is at least one block
+        works: list[Nodes] = []
+        for _ in blocks:
+            works.append(nodes(views, works[-1] if works else None, len(x) * len(views.entry) // len(own)))
+        watched = attended is not None and part.start < environments * robots
+        weights: list[Tensor] = []
+        y, (q, kv), of = x, first, every  # of the nodes below; `of` is the message that each of them stands for
+        for block, after, work, above in zip(blocks, blocks[1:], works, works[1:], strict=False):
+            if watched:
+                weights.append(weigh(q, kv, views, work, block.attention.heads))
+            answer, of = attend(q, kv, views, work, block.attention.heads), of[work.itself]
+            y, h = after.before_attention(*block.after_attention(y, answer, work.itself))
+            q, kv = projected(after.attention, h, above.asked, rotation, of)
+        work, block = works[-1], blocks[-1]
+        if watched:
+            weights.append(weigh(q, kv, views, work, block.attention.heads))
+        y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
         alone = views.place[: views.rows[layers]]  # the rows of the robots themselves
         found = policy.act(policy.mast.final(y, added))  # of the nodes of the last layer
         prediction[part.start + alone // entry.shape[1]] = found[work.number.flatten()[alone]]
+        if attended is not None and watched:
+            view, held = windows_of_robots(views)
+            attended.append(Attended(part.start + view, stored[held] % robots, torch.stack(weights, dim=1)))
     return prediction.unflatten(0, (batch, robots))
 
 
-def _local(state: RelayState, dtype: torch.dtype) -> Tensor:
+def _local(state: RelayState | NearState, dtype: torch.dtype) -> Tensor:
     """The positions of the store relative to the middle of each environment's living robots, [B K N, 2] metres.
 
     So distances may be taken in fp32 wherever in the world the team is: at UTM coordinates fp32 tells half a metre.
@@ -167,17 +197,20 @@ def _local(state: RelayState, dtype: torch.dtype) -> Tensor:
     return (state.positions - middle[:, None, None]).to(dtype).flatten(0, 2)
 
 
-def _entries(state: RelayState, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def _entries(state: RelayState | NearState, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """The U distinct messages that living robots hold of places nearer than `reach` metres: their places in the store
     [U]; every robot's view of them, moved to the left [B N, C], as numbers in 0..U-1; and its own one [B N]. -1: none.
 
     positions: [B K N, 2] metres, those of the store.
     """
     batch, slots, robots, _ = state.messages.shape
-    size, newest = batch * slots * robots, state.newest
-    if kernels is not None and on_gpu(newest) and positions.dtype == torch.float32 and robots <= kernels.MOST_ROBOTS:
-        packed, own, count, used = kernels.hold(newest, state.alive, positions, slots, SLOT_BITS, reach)
+    size, quick = batch * slots * robots, positions.dtype == torch.float32 and on_gpu(positions)
+    if isinstance(state, NearState):
+        packed, own, count, used = hold(state, positions, reach)
+    elif kernels is not None and quick and robots <= kernels.MOST_ROBOTS:
+        packed, own, count, used = kernels.hold(state.newest, state.alive, positions, slots, SLOT_BITS, reach)
     else:
+        newest = state.newest
         near = (newest >= 0) & state.alive[:, :, None]
         b = torch.arange(batch, device=newest.device)[:, None, None]
         place = (b * slots + slot_of(newest)) * robots + torch.arange(robots, device=newest.device)

@@ -30,18 +30,20 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
+from mast_swarm.comms import near
 from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.failures import survivors
+from mast_swarm.comms.near import SLOT_BITS, NearState
 from mast_swarm.comms.views import kernels
 from mast_swarm.errors import MastError
 from mast_swarm.kernels import on_gpu
-from mast_swarm.space import Graph, reachable
+from mast_swarm.space import Graph, hops, reachable
 from mast_swarm.space.graph import MatrixGraph
 
-SLOT_BITS = 20
 _LOSS = 1  # keeps losses apart from failures (comms.failures), which are drawn from the same keys
 _FIRST_SLOTS = 8
 _MOST_LAYERS = 1000
+LISTED = 512  # robots from which a CPU keeps lists of those within the relay radius in place of a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,8 @@ class RelayState:
     transmissions: Tensor  # [B] int64, uses of a link so far, lost ones included
     entries: Tensor  # [B] int64, messages carried by them
     spare: int  # samples that will find a free slot for sure
+    # Of the first R environments, [R, N, K, N] int16: [b, i, k, j] links that slot k of origin j has crossed to i.
+    crossed: Tensor | None = None  # None: not counted
 
     @property
     def newest(self) -> Tensor:
@@ -73,6 +77,15 @@ class RelayState:
     def stamps(self) -> Tensor:
         """The newest stamp of j that has reached i, [B, N, N] int32; -1: never heard."""
         return stamp_of(self.newest).to(torch.int32)
+
+    @property
+    def hops(self) -> Tensor:
+        """Links that the newest news of j has crossed on its way to i, where they are counted: [R, N, N] int16; -1:
+        never heard."""
+        assert self.crossed is not None
+        newest = self.newest[: len(self.crossed)]
+        slot = slot_of(newest).clamp_max(self.crossed.shape[2] - 1)
+        return self.crossed.gather(2, slot[:, :, None])[:, :, 0].masked_fill(newest < 0, -1)
 
 
 def stamp_of(entry: Tensor) -> Tensor:
@@ -100,14 +113,29 @@ class Relay:
         self.max_age = None if channel.max_age is None else periods(channel.max_age, dt)  # control periods
         # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
         self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
-        self._plain = self.hop == 1 and channel.relay_radius is None and self.max_age is None
+        self.radius = channel.radius  # metres
+        # All stamps hop at the same times, and one of each origin is enough.
+        self._listable = self.hop == 1 and self.radius is not None and self.max_age is None
+        self._plain = self.hop == 1 and self.radius is None and self.max_age is None
+        self.counted = 0  # of how many environments, the first, `start` begins to count the links that news crosses
 
-    def start(self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None) -> RelayState:
+    def lists(self, robots: int, device: str) -> bool:
+        """Whether what so many robots hold on a device (cpu or cuda) is lists of those within the relay radius."""
+        return self._listable and device == "cpu" and robots >= LISTED and not self.counted
+
+    def start(
+        self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None
+    ) -> RelayState | NearState:
         """Instant 0 of one environment per seed, nobody has sampled yet; device and the messages' dtype are those of
         `like`."""
         like = torch.empty(0) if like is None else like
         batch = len(seeds)
+        if self.lists(robots, like.device.type) and not on_gpu(like):
+            messages = like.new_zeros(batch, _FIRST_SLOTS, robots, width)
+            places = torch.zeros(batch, _FIRST_SLOTS, robots, 2, dtype=torch.float64)
+            return near.start(chance.keys_of(self.channel.seed, seeds, like.device), robots, messages, places)
         count = torch.zeros(batch, dtype=torch.int64, device=like.device)
+        crossed = like.new_zeros(self.counted, robots, _FIRST_SLOTS, robots, dtype=torch.int16)
         return RelayState(
             step=0,
             chance=chance.keys_of(self.channel.seed, seeds, like.device),
@@ -118,15 +146,25 @@ class Relay:
             transmissions=count,
             entries=count,
             spare=_FIRST_SLOTS,
+            crossed=crossed if self.counted else None,
         )
 
-    def sample(self, state: RelayState, message: Tensor, positions: Tensor, graph: Graph) -> RelayState:
+    def sample(
+        self, state: RelayState | NearState, message: Tensor, positions: Tensor, graph: Graph
+    ) -> RelayState | NearState:
         """Every living robot's message [B, N, d_msg] and position [B, N, 2] metres, stamped with this instant.
 
         With tau = 0 they also arrive, at once and everywhere that `graph` lets them; what was known before is
         gone.
         """
-        if self._plain and state.spare > 0 and _taken(state.table):
+        if isinstance(state, NearState):
+            assert self.radius is not None
+            given = (state.messages, state.positions, state.used(), state.spare)
+            messages, where, slot, spare = _free_slots(*given)
+            messages, where = _stored(messages, message, slot), _stored(where, positions, slot)
+            state = dataclasses.replace(state, messages=messages, positions=where, spare=spare)
+            return near.sample(state, slot, positions, self.radius)
+        if self._plain and state.spare > 0 and state.crossed is None and _taken(state.table):
             table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
             return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=state.spare - 1)
         table = torch.full_like(state.table, -1) if self.instant else state.table.clone()
@@ -138,17 +176,21 @@ class Relay:
             waiting.diagonal(dim1=1, dim2=2).copy_(before)
             table = _tucked(table, waiting)
             own = table[:, 0].diagonal(dim1=1, dim2=2)
-        messages, where, slot, spare = _free_slots(state.messages, state.positions, table, state.spare)
-        at = slot[:, None, :, None]  # [B, 1, N, 1]
-        messages = messages.scatter(1, at.expand_as(message[:, None]), message[:, None].to(messages.dtype))
-        where = where.scatter(1, at.expand_as(positions[:, None]), positions[:, None].to(where.dtype))
+        given = (state.messages, state.positions, _used(table, state.messages.shape[1]), state.spare)
+        messages, where, slot, spare = _free_slots(*given)
+        messages, where = _stored(messages, message, slot), _stored(where, positions, slot)
         own.copy_(torch.where(state.alive, slot + (state.step << SLOT_BITS), own))
-        state = dataclasses.replace(state, table=table, messages=messages, positions=where, spare=spare)
+        crossed = None if state.crossed is None else _none_crossed(state.crossed, slot, messages.shape[1])
+        state = dataclasses.replace(
+            state, table=table, messages=messages, positions=where, spare=spare, crossed=crossed
+        )
         return self._arrive_at_once(state, graph) if self.instant else self._forget(state)
 
-    def exchange(self, state: RelayState, graph: Graph) -> RelayState:
+    def exchange(self, state: RelayState | NearState, graph: Graph) -> RelayState | NearState:
         """The state at the next instant: what is due has hopped over `graph`, and robots may have failed."""
-        if not self.instant:
+        if isinstance(state, NearState):
+            state = self._hop_lists(state, graph)
+        elif not self.instant:
             state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
         return dataclasses.replace(state, step=state.step + 1, alive=alive)
@@ -156,54 +198,70 @@ class Relay:
     def _hop_together(self, state: RelayState, graph: Graph) -> RelayState:
         """The rounds of a period, where all stamps hop at the same times and nothing is ever forgotten."""
         rounds = self.period
-        if _taken(state.table) and self.channel.loss == 0 and rounds <= kernels.MOST_ROUNDS:
+        counts = state.crossed is not None
+        if _taken(state.table) and self.channel.loss == 0 and rounds <= kernels.MOST_ROUNDS and not counts:
             heard = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
             table, transmissions, entries = kernels.hop(state, heard, rounds)
             return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
         table = state.table.reshape(batch * robots, robots)
-        transmissions, entries = state.transmissions, state.entries
+        transmissions, entries, crossed = state.transmissions, state.entries, state.crossed
         for q in range(1, rounds + 1):
             offered = table[source]  # [E, N]
             news = q == rounds or not bool((offered <= table[target]).all())
-            hops = (table >= 0) * (1 if news else rounds - q + 1)
-            entries = entries.index_add(0, environment, hops.sum(1)[source])
-            transmissions = transmissions.index_add(0, environment, hops.amax(1)[source])
+            sent = (table >= 0) * (1 if news else rounds - q + 1)
+            entries = entries.index_add(0, environment, sent.sum(1)[source])
+            transmissions = transmissions.index_add(0, environment, sent.amax(1)[source])
             if not news:  # for anybody, nor will there be in the rounds left: they are counted and not run
                 break
             if self.channel.loss > 0:
                 offered.masked_fill_(self._lost(state, source, target, q)[:, None], -1)
+            if crossed is not None:
+                crossed = _one_more(crossed, table, offered, source, target)
             table = table.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
         table = table.view(batch, 1, robots, robots)
-        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
+        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries, crossed=crossed)
+
+    def _hop_lists(self, state: NearState, graph: Graph) -> NearState:
+        """The rounds of a period, where what robots hold is lists."""
+        assert self.radius is not None
+        _, source, target = _links(graph, state.alive)
+        kept = torch.ones_like(source, dtype=torch.bool)
+        for q in range(1, self.period + 1):
+            if self.channel.loss > 0:
+                kept = ~self._lost(state, source, target, q)
+            state = near.hop(state, source, target, kept, self.radius)
+        return state
 
     def _hop_in_turn(self, state: RelayState, graph: Graph) -> RelayState:
         """A period, one moment after the other at which some stamps hop."""
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
-        table, transmissions, entries = state.table, state.transmissions, state.entries
+        table, transmissions, entries, crossed = state.table, state.transmissions, state.entries, state.crossed
         for tick, due in self._moments(table, state.step):
-            hops = due[stamp_of(table)]  # [B, W, N, N]
-            offered = table.where(hops, -1).amax(1).flatten(0, 1)[source]  # [E, N]
+            due_now = due[stamp_of(table)]  # [B, W, N, N]
+            offered = table.where(due_now, -1).amax(1).flatten(0, 1)[source]  # [E, N]
             carried = (offered >= 0).sum(1)
             entries = entries.index_add(0, environment, carried)
             transmissions = transmissions.index_add(0, environment, carried.clamp_max(1))
             if self.channel.loss > 0:
                 lost = self._lost(state, source, target, -(-tick // self.hop))
                 offered.masked_fill_(lost[:, None], -1)
-            if self.channel.relay_radius is not None:
+            if self.radius is not None:
                 place = _places_of(state, offered, environment[:, None])
                 offered.masked_fill_(self._too_far(place, state.places.flatten(0, 1)[target][:, None]), -1)
+            if crossed is not None:
+                crossed = _one_more(crossed, table[:, 0].flatten(0, 1), offered, source, target)
             nothing = torch.full_like(table[:, 0].flatten(0, 1), -1)
             arrived = nothing.scatter_reduce(0, target[:, None].expand_as(offered), offered, "amax")
             newest, arrived = table[:, 0], arrived.view(batch, robots, robots)
             news = arrived > newest
             # Of what has hopped only the newest stays; a newest that gives way before its hop waits for it.
-            table = torch.cat((newest.maximum(arrived)[:, None], table[:, 1:].masked_fill(hops[:, 1:], -1)), dim=1)
+            table = torch.cat((newest.maximum(arrived)[:, None], table[:, 1:].masked_fill(due_now[:, 1:], -1)), dim=1)
             if self.hop > 1:
-                table = _tucked(table, newest.where(news & ~hops[:, 0], -1))
-        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
+                table = _tucked(table, newest.where(news & ~due_now[:, 0], -1))
+        return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries, crossed=crossed)
 
     def _moments(self, table: Tensor, step: int) -> Iterator[tuple[int, Tensor]]:
         """When stamps of the table hop in the period from instant `step` on, in ticks after it; and which then do,
@@ -227,7 +285,7 @@ class Relay:
         table = state.table
         if self.max_age is not None:
             table = table.masked_fill(stamp_of(table) < state.step - self.max_age // 1, -1)
-        if self.channel.relay_radius is not None:
+        if self.radius is not None:
             environment = torch.arange(len(table), device=table.device)[:, None, None, None]
             far = self._too_far(_places_of(state, table, environment), state.places[:, None, :, None])
             # Newest first again: an older one may come from nearer.
@@ -236,9 +294,8 @@ class Relay:
 
     def _too_far(self, place: Tensor, holder: Tensor) -> Tensor:
         """Whether a holder [..., 2] metres neither keeps nor passes on what comes from a place [..., 2]: [...] bool."""
-        radius = self.channel.relay_radius
-        assert radius is not None
-        return (place - holder).square().sum(-1) > radius * radius
+        assert self.radius is not None
+        return (place - holder).square().sum(-1) > self.radius * self.radius
 
     def _arrive_at_once(self, state: RelayState, graph: Graph) -> RelayState:
         """tau = 0: everyone holds the present samples of exactly those whose news can flow to it now."""
@@ -249,31 +306,67 @@ class Relay:
             graph = Graph(source[kept], target[kept], batch, robots)
         else:
             graph = Graph(source, target, batch, robots)
-        heard = self._within(graph, state.places) if self.channel.relay_radius is not None else reachable(graph)
+        links, crossed = None, state.crossed
+        if self.radius is not None:
+            links = self._within(graph, state.places)
+        elif crossed is not None:
+            links = hops(graph)
+        heard = reachable(graph) if links is None else links >= 0
         own = state.table[:, 0].diagonal(dim1=1, dim2=2)  # [B, N]
         return dataclasses.replace(
             state,
             table=torch.where(heard, own[:, None, :], -1)[:, None],
             transmissions=state.transmissions.index_add(0, environment, torch.ones_like(environment)),
             entries=state.entries.index_add(0, environment, heard.sum(2).flatten()[source]),
+            crossed=None if crossed is None or links is None else links[: len(crossed), :, None].expand_as(crossed),
         )
 
     def _within(self, graph: Graph, places: Tensor) -> Tensor:
-        """[B, N, N] bool: whose news reaches whom, over robots that all are within the relay radius of its origin."""
+        """[B, N, N] int16: over how many links news of j reaches i, by robots that all are within the relay radius of
+        its origin; -1: it does not."""
         near = ~self._too_far(places[:, None, :], places[:, :, None])
         hears = graph.adjacency().to(torch.float32)
-        heard = torch.eye(graph.nodes, dtype=torch.bool, device=places.device).expand_as(near)
-        while True:
-            further = heard | (near & (hears @ heard.to(hears.dtype) > 0))
-            if bool((further == heard).all()):
-                return heard
-            heard = further
+        links = torch.eye(graph.nodes, dtype=torch.int16, device=places.device).expand_as(near) - 1
+        for far in range(1, graph.nodes):
+            further = near & (links < 0) & (hears @ (links >= 0).to(hears.dtype) > 0)
+            if not bool(further.any()):
+                break
+            links = links.masked_fill(further, far)
+        return links
 
-    def _lost(self, state: RelayState, source: Tensor, target: Tensor, q: int) -> Tensor:
+    def _lost(self, state: RelayState | NearState, source: Tensor, target: Tensor, q: int) -> Tensor:
         """Which links [E] lose their transmission in round q of this period."""
         robots = state.alive.shape[1]
         event = (_LOSS, state.step, q, source % robots, target % robots)
         return chance.uniform(chance.combine(state.chance[target // robots], *event)) < self.channel.loss
+
+
+def _none_crossed(crossed: Tensor, slot: Tensor, slots: int) -> Tensor:
+    """The counts [R, N, K, N] of as many slots as there are now, where the robots' own samples, just put into the slots
+    [B, N], have crossed no link."""
+    crossed = torch.nn.functional.pad(crossed, (0, 0, 0, slots - crossed.shape[2]))
+    robot = torch.arange(crossed.shape[1], device=crossed.device)
+    crossed[torch.arange(len(crossed), device=crossed.device)[:, None], robot, slot[: len(crossed)], robot] = 0
+    return crossed
+
+
+def _one_more(crossed: Tensor, held: Tensor, offered: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """The counts [R, N, K, N] when the entries offered [E, N] (-1: none) have crossed the links from source to target
+    [E], where `held` [B N, N] was the newest. Where several bring the same news at once, the shortest way counts."""
+    environments, robots, slots, _ = crossed.shape
+    inside = target < environments * robots
+    offered, source, target = offered[inside], source[inside], target[inside]
+    crossed, held = crossed.flatten(0, 1), held[: environments * robots]
+    to = target[:, None].expand_as(offered)
+    newest = held.scatter_reduce(0, to, offered, "amax")
+    brings = (offered > held[target]) & (offered == newest[target])
+    origin = torch.arange(robots, device=held.device)
+    ways = crossed[source[:, None], slot_of(offered).clamp_max(slots - 1), origin] + 1  # [E, N]
+    none = torch.full_like(held, torch.iinfo(ways.dtype).max, dtype=ways.dtype)
+    fewest = none.scatter_reduce(0, to, ways.where(brings, none[0, 0]), "amin")
+    at = slot_of(newest).clamp_max(slots - 1)[:, None]  # [R N, 1, N]
+    kept = torch.where(newest > held, fewest, crossed.gather(1, at)[:, 0])
+    return crossed.scatter(1, at, kept[:, None]).unflatten(0, (environments, robots))
 
 
 def _taken(table: Tensor) -> bool:
@@ -284,6 +377,13 @@ def _taken(table: Tensor) -> bool:
 def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Environment, source and target, [E] int64, of the links between living robots, once each, no loops; source and
     target as b N + i."""
+    if graph.device.type == "cpu" and not on_gpu(graph):  # without a matrix of all pairs
+        among = graph.among(alive)
+        different = among.source != among.target
+        key = (among.target * graph.nodes + among.source % graph.nodes)[different].unique()
+        target = key // graph.nodes
+        b = target // graph.nodes
+        return b, b * graph.nodes + key % graph.nodes, target
     heard = graph.adjacency() & (alive[:, :, None] & alive[:, None, :])
     heard.diagonal(dim1=1, dim2=2).fill_(False)
     b, i, j = heard.nonzero().unbind(1)
@@ -311,17 +411,27 @@ def _tucked(table: Tensor, waiting: Tensor) -> Tensor:
     return torch.stack((newest, *layers), dim=1)
 
 
-def _free_slots(messages: Tensor, positions: Tensor, table: Tensor, spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
+def _used(table: Tensor, slots: int) -> Tensor:
+    """Which of the slots of each origin a table [B, W, N, N] refers to, [B, K, N] uint8."""
+    used = torch.zeros(len(table), slots + 1, table.shape[-1], dtype=torch.uint8, device=table.device)
+    return used.scatter_(1, slot_of(table).clamp_max(slots).flatten(1, 2), 1)[:, :-1]  # the last: of no slot
+
+
+def _free_slots(messages: Tensor, positions: Tensor, used: Tensor, spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
     """The stores, twice as large where they were full, a slot of each origin that nobody uses, and how many samples
     more will find one: whether they will is looked up only when it is not known, which waits for the device.
 
-    [B, K, N, d_msg], [B, K, N, 2] -> the same with K' >= K, and slots [B, N] int64.
+    [B, K, N, d_msg], [B, K, N, 2], used [B, K, N] -> the first two with K' >= K, and slots [B, N] int64.
     """
-    slots, robots = messages.shape[1:3]
-    used = torch.zeros(len(table), slots + 1, robots, dtype=torch.uint8, device=table.device)  # the last: of no slot
-    used = used.scatter_(1, slot_of(table).clamp_max(slots).flatten(1, 2), 1)[:, :-1]
+    slots = messages.shape[1]
     spare = spare or slots - int(used.sum(1).max())
     if spare == 0:
         messages, positions, used = (torch.cat((t, torch.zeros_like(t)), dim=1) for t in (messages, positions, used))
         spare = slots
     return messages, positions, used.argmin(1), spare - 1
+
+
+def _stored(store: Tensor, new: Tensor, slot: Tensor) -> Tensor:
+    """The store [B, K, N, W] with new [B, N, W] in the slots [B, N]."""
+    at = slot[:, None, :, None].expand_as(new[:, None])
+    return store.scatter(1, at, new[:, None].to(store.dtype))

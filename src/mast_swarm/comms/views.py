@@ -10,6 +10,7 @@ Rows are numbered by (level, view, entry). The rows of a layer are then the firs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
+from mast_swarm.comms import _cpu
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.lists import Lists, attend_lists
 
@@ -117,6 +119,8 @@ class Sight:
 
 def _sight(entry: Tensor, positions: Tensor) -> Any:
     """The class that finds the windows of these views: kernels where there are some that take them."""
+    if entry.device.type == "cpu" and not on_gpu(entry):
+        return _cpu.Sight
     fast = kernels is not None and on_gpu(entry) and positions.dtype == torch.float32
     return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 
@@ -161,6 +165,28 @@ def attend(q: Tensor, kv: Tensor, views: Views, work: Nodes, heads: int) -> Tens
         return kernels.attend(q, kv, views, work, heads)
     lists = _lists(views, work.layer, work.below) if work.merged is None else work.merged
     return attend_lists(q, work.itself, kv, lists, heads)
+
+
+def weigh(q: Tensor, kv: Tensor, views: Views, work: Nodes, heads: int) -> Tensor:
+    """What the robots themselves attend to in a layer, given as in `attend`: weights [E, H] of the entries that
+    `windows_of_robots` lists."""
+    lists = _lists(views, len(views.rows) - 1, work.below)
+    row = torch.arange(len(lists.count), device=q.device).repeat_interleave(lists.count)
+    asks = work.itself[work.number.flatten()[views.place[: len(lists.count)]]]
+    keys = kv[lists.plain().rows, : q.shape[1]].unflatten(-1, (heads, -1)).float()  # [E, H, d_a]
+    score = (q[asks[row]].unflatten(-1, (heads, -1)).float() * keys).sum(-1) / math.sqrt(keys.shape[-1])
+    most = score.new_full((len(lists.count), heads), -math.inf)
+    most = most.scatter_reduce(0, row[:, None].expand_as(score), score, "amax")
+    share = (score - most[row]).exp()
+    return share / torch.zeros_like(most).index_add(0, row, share)[row]
+
+
+def windows_of_robots(views: Views) -> tuple[Tensor, Tensor]:
+    """The entries in the windows of the robots themselves: each one's view and its entry, [E] int64."""
+    window, _, count, ends = views.windows
+    rows, layers = views.rows, len(views.rows) - 1
+    view = (views.place[: rows[layers]] // views.number.shape[1]).repeat_interleave(count[: rows[layers]])
+    return view, views.entry[view, window[: ends[layers]].long()]
 
 
 def _alike(itself: Tensor, lists: Lists) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +17,7 @@ from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.lpac import DecentralLPAC
+from mast_swarm.comms.near import NearState
 from mast_swarm.comms.relay import Relay, RelayState, slot_of
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.policies import find_learned
@@ -90,11 +92,13 @@ class Talking:
 
     def __init__(self, controller: Any, channel: Channel, dt: float) -> None:
         self.controller = controller
+        if channel.relay_radius == "auto":  # what a controller reads may come from anywhere
+            channel = replace(channel, relay_radius=None)
         self.channel: Channel | None = channel
         self.failure = channel.failure
         self.relay, self.hop = Relay(channel, dt), periods(channel.delay, dt)
         self.seeds: Sequence[int] = ()
-        self.held: RelayState | None = None
+        self.held: RelayState | NearState | None = None
         self.graph: Graph | None = None
 
     @property
@@ -172,8 +176,9 @@ class Decentral:
 
     def __init__(self, policy: Learned, channel: Channel, world: World[Any, Any]) -> None:
         self.policy, self.world = policy.eval(), world
-        kind = next(kind for kind in RUNS if isinstance(policy, kind))
-        self.run = RUNS[kind](policy, channel, world.config.dt, **policy.surroundings(world.config.side))
+        kind, config = next(kind for kind in RUNS if isinstance(policy, kind)), world.config
+        channel = channel.fitted(policy.config.field, config)
+        self.run = RUNS[kind](policy, channel, config.dt, **policy.surroundings(config.side))
         self.attention_radius = policy.config.attention_radius
         self.channel: Channel | None = channel
         self.failure = channel.failure

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from mast_swarm import zoo
 from mast_swarm.comms.config import Channel
+from mast_swarm.comms.relay import Relay
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
 from mast_swarm.evaluate.actors import Central, Decentral
@@ -78,10 +79,15 @@ class Setting:
         loop.start([0])
         return loop
 
-    def alone(self, environments: int, agents: int) -> Loop:
+    def channel(self, world: WorldConfig, relay_radius: float | Literal["auto"] | None) -> Channel:
+        """A message takes one control period per hop."""
+        return Channel(delay=world.dt, relay_radius=relay_radius).fitted(self.model.field, world)
+
+    def alone(self, environments: int, agents: int, relay_radius: float | Literal["auto"] | None = None) -> Loop:
         """A team in which every robot decides alone, a message taking one control period per hop."""
         world = self.world(agents)
-        loop = Loop(world, Decentral(self.policy, Channel(delay=world.config.dt), world), precision=self.precision)
+        channel = self.channel(world.config, relay_radius)
+        loop = Loop(world, Decentral(self.policy, channel, world), precision=self.precision)
         loop.start(range(environments))
         return loop
 
@@ -323,22 +329,27 @@ def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: 
     setting, about = Setting(config, device), machine(device)
     pairs, rows = config.pairs(device.type), []
     for environments, agents in pairs:
-        density = setting.density(agents)
-        needed = cost.decentral_bytes(setting.model, environments, agents, density, device.type)
-        what = f"{environments:,} x {agents:,} robots, with a table of who knows what of whom,"
+        density, world = setting.density(agents), _world(setting.task, agents)
+        held, kept, relay = None, "a table", Relay(setting.channel(world, config.relay_radius), world.dt)
+        if relay.radius is not None and relay.lists(agents, device.type):
+            held, kept = cost.list_bytes(environments, agents, density, relay.radius), "lists"
+        needed = cost.decentral_bytes(setting.model, environments, agents, density, device.type, held)
+        what = f"{environments:,} x {agents:,} robots, with {kept} of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
     with torch.inference_mode():
         setting.alone(1, WARM[0]).step()
     memory = Memory(device)
     for environments, agents in pairs:
-        rows.append(_decentral_row(setting, environments, agents, memory))
+        rows.append(_decentral_row(setting, environments, agents, memory, config.relay_radius))
         report(rows[-1])
     return setting.heading("decentral", about, pairs[0][1]) | {"settled_steps": SETTLED, "rows": rows}
 
 
 @torch.inference_mode()
-def _decentral_row(setting: Setting, environments: int, agents: int, memory: Memory) -> dict[str, Any]:
-    loop = setting.alone(environments, agents)
+def _decentral_row(
+    setting: Setting, environments: int, agents: int, memory: Memory, relay_radius: float | Literal["auto"] | None
+) -> dict[str, Any]:
+    loop = setting.alone(environments, agents, relay_radius)
     _settle(loop, setting.policy, range(environments))
 
     def step(clock: Clock) -> None:
@@ -353,6 +364,7 @@ def _decentral_row(setting: Setting, environments: int, agents: int, memory: Mem
     return {
         "environments": environments,
         "agents": agents,
+        "relay_radius_m": loop.actor.channel.radius if loop.actor.channel else None,
         "step_ms": whole,
         "parts_ms": parts,
         "robots_per_s": 1e3 * environments * agents / whole,

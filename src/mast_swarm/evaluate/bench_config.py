@@ -118,3 +118,6 @@ class DecentralBenchConfig(PolicyBenchConfig, _TeamsConfig):
         "cpu": ("1x100", "9x100", "1x300", "1x1000"),
         "cuda": ("100x100", "1x1000", "1x10000"),
     }
+    relay_radius: Annotated[float | Literal["auto"] | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Metres: robots neither keep nor pass on news from farther away; auto: as far as the policy looks, and what robots
+    move meanwhile. Unset: from anywhere."""

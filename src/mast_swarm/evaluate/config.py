@@ -36,8 +36,9 @@ class EvaluateConfig:
     """Probability that a link loses a transmission (with --delay)."""
     failure: float = 0.0
     """Probability that a robot fails for good in a control period (with --delay); the same robots for every policy."""
-    relay_radius: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
-    """Metres: robots neither keep nor pass on news from farther away (with --delay). Unset: from anywhere."""
+    relay_radius: Annotated[float | Literal["auto"] | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Metres: robots neither keep nor pass on news from farther away (with --delay). Unset: from anywhere. auto: as far
+    as each policy looks, and what robots move meanwhile."""
     max_age: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
     """Seconds: robots forget older news and do not pass it on (with --delay). Unset: news of any age counts."""
     safe: bool = False

@@ -19,6 +19,8 @@ _DENSE = 24  # bytes per pair of robots: the mask, and the distances that it com
 # Of robots that decide alone, on either kind of device:
 _HELD = {"cpu": 128, "cuda": 40}  # bytes per pair of robots: who holds which stamp of whom, and what passes it on
 _LATER = 48  # bytes per pair of robots and layer of the table beyond the first: stamps that wait for their hop
+_LISTED = 64  # bytes per news that a robot holds, where they are lists: before and after a hop, and what passes it on
+_STORED = 1 << 16  # bytes of each robot's messages that somebody still holds
 _VIEWED = {"cpu": 60, "cuda": 20}  # bytes of each of the d numbers of a row that is worked on
 
 
@@ -54,21 +56,28 @@ def dense_bytes(agents: int) -> float:
 
 
 def decentral_bytes(
-    config: PolicyConfig, environments: int, agents: int, density: float, device: str, layers: int = 1
+    config: PolicyConfig, environments: int, agents: int, density: float, device: str, held: float | None = None
 ) -> float:
-    """Memory of a decentralised step, estimated; `device` is cpu or cuda, `layers` those of the relay's table.
+    """Memory of a decentralised step, estimated; `device` is cpu or cuda, `held` what the relay takes of it, None for a
+    table of one layer.
 
     What robots compute of those around them is worked on some rows at a time.
     """
     seen = min(agents, density * math.pi * (config.layers * (config.attention_radius or math.inf) / 1000) ** 2)
     rows = min(environments * agents * seen, ROWS[device])
-    table = table_bytes(environments, agents, device, layers)
-    return environments * step_bytes(config, agents, density) + _VIEWED[device] * config.width * rows + table
+    held = table_bytes(environments, agents, device) if held is None else held
+    return environments * step_bytes(config, agents, density) + _VIEWED[device] * config.width * rows + held
 
 
 def table_bytes(environments: int, agents: int, device: str, layers: int = 1) -> float:
     """Memory of what a relay keeps for every pair of robots, and of what passes it on, estimated."""
     return float((_HELD[device] + _LATER * (layers - 1)) * environments * agents**2)
+
+
+def list_bytes(environments: int, agents: int, density: float, radius: float) -> float:
+    """Memory of what a relay keeps where robots hold lists of those within a relay radius, metres, estimated."""
+    near = min(agents, 1 + density * math.pi * (radius / 1000) ** 2)
+    return environments * agents * (_LISTED * near + _STORED)
 
 
 def check_fits(what: str, needed: float, free: float | None, advice: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from mast_swarm.errors import MastError
 from mast_swarm.files import whole_file
 
-_GROUPS = ("metrics", "frames", "scene")  # arrays by name; a name in the file is GROUP/NAME
+_GROUPS = ("metrics", "frames", "scene", "known")  # arrays by name; a name in the file is GROUP/NAME
 
 
 def recording_name(number: int, policy: str, episode: int) -> str:
@@ -44,6 +44,8 @@ class Recording:
     scene: dict[str, np.ndarray]  # what stays
     loss: float = 0.0  # probability that a link loses a transmission
     failure: float = 0.0  # probability that a robot fails for good in a control period
+    knowledge: str = ""  # how robots know of each other, as `knowledge.KINDS` has it; "": not said
+    known: dict[str, np.ndarray] = field(default_factory=dict)  # what they know at some frames, see `knowledge`
 
     def alive(self, frame: int) -> np.ndarray:
         """The robots that have not failed by a frame: [N] bool."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,10 +14,12 @@ from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import Drives, make_actor
 from mast_swarm.evaluate.graphs import capture
+from mast_swarm.evaluate.knowledge import Knowledge
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.observation import Observed
 from mast_swarm.tasks.world import State, World
+from mast_swarm.threads import enough_for
 
 _REPAYS = 16  # control periods from which on a graph is worth its capture, which runs a few of them
 
@@ -68,7 +71,9 @@ def rollout(
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
     seeds = list(seeds)
     loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
-    with torch.inference_mode():
+    few = enough_for(len(seeds) * world.config.agents) if world.device.type == "cpu" else nullcontext()
+    with torch.inference_mode(), few:
+        knowledge = Knowledge(loop, record, steps)
         loop.start(seeds, scenarios)
         frames: list[dict[str, np.ndarray]] = []
         whole = capture(loop, steps + 1) if steps >= _REPAYS and not plain and not record else None
@@ -84,10 +89,15 @@ def rollout(
             for step in range(steps + 1):
                 loop.sense()
                 rows.append(dict(world.metrics(loop.state)))
+                # What is known when the last frame is shown, too; a controller is asked no more often than robots move.
+                if step < steps or (record and knowledge.kind != "controller"):
+                    knowledge.watch(step)
+                    command = loop.decide()
                 if record:
                     frames.append(_frame(world, loop.state, loop.observation, record) | _alive(loop, record))
+                    knowledge.keep(step)
                 if step < steps:
-                    loop.move(loop.decide())
+                    loop.move(command)
                 progress(1)
             measured = {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
         metrics = {name: values.float().cpu().numpy() for name, values in measured.items()}
@@ -103,7 +113,8 @@ def rollout(
         "failure": getattr(loop.actor, "failure", 0.0),
         "attention_radius": loop.actor.attention_radius,
     }
-    kept = recordings(world, loop.state, frames, metrics, [row | actor for row in about]) if record else []
+    rows = [row | actor | {"knowledge": knowledge.kind, "known": knowledge.of(e)} for e, row in enumerate(about)]
+    kept = recordings(world, loop.state, frames, metrics, rows) if record else []
     return Rollout(metrics, kept, loop.state)
 
 
@@ -117,7 +128,7 @@ def _alive(loop: Loop, record: int) -> dict[str, np.ndarray]:
     """Who has not failed by now, [R, N] bool, where robots may fail."""
     if not getattr(loop.actor, "failure", 0.0):
         return {}
-    alive = getattr(loop.actor, "alive", None)  # before the first decision there is none
+    alive = getattr(loop.actor, "alive", None)
     shape = loop.state.positions.shape[:2]
     return {"alive": np.ones((record, shape[1]), bool) if alive is None else alive[:record].cpu().numpy()}
 

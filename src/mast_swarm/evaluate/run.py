@@ -35,11 +35,11 @@ _STATES = 4  # times a state's memory that one control period takes: the next st
 
 
 class Interrupted(KeyboardInterrupt):
-    """An evaluation that was stopped; what was finished is in `folder`."""
+    """An evaluation that was stopped, by Ctrl-C or SIGTERM; what was finished is in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, by: KeyboardInterrupt) -> None:
         super().__init__(str(folder))
-        self.folder = folder
+        self.folder, self.by = folder, by
 
 
 def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[str, Actor]]:
@@ -86,11 +86,13 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
         if not isinstance(config, PolicyConfig) or config.attention_radius is None:
             config = None  # of others the table alone is counted
         if actor.channel is not None:
-            layers = Relay(actor.channel, world.config.dt).layers
-            needed = cost.table_bytes(environments, agents, kind, layers)
+            relay = Relay(actor.channel, world.config.dt)
+            needed, what = cost.table_bytes(environments, agents, kind, relay.layers), "a table of all pairs"
+            if relay.radius is not None and relay.lists(agents, kind):
+                needed, what = cost.list_bytes(environments, agents, density, relay.radius), "lists of who is near"
             if config is not None:
-                needed = cost.decentral_bytes(config, environments, agents, density, kind, layers)
-            what = f"{size} that each decide alone, which keep a table of all pairs,"
+                needed = cost.decentral_bytes(config, environments, agents, density, kind, needed)
+            what = f"{size} that each decide alone, which keep {what},"
             cost.check_fits(what, needed, free, f"{fewer}, or leave --delay away")
         elif config is not None:
             cost.check_fits(f"a step of {size}", environments * cost.step_bytes(config, agents, density), free, fewer)
@@ -126,8 +128,8 @@ def evaluate(
             for number, (name, actor) in enumerate(actors.items()):
                 _one_policy(world, number, name, actor, config, results, progress)
         complete = True
-    except KeyboardInterrupt:
-        raise Interrupted(folder) from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(folder, stopped) from None
     except torch.OutOfMemoryError:
         raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:

@@ -72,11 +72,12 @@ class Episodes:
         """Robots of an environment, N."""
         return self.world.config.agents
 
-    def seed(self, seed: int) -> None:
-        """All start states that `reset` draws from now on follow from this."""
-        if seed < 0:
-            raise MastError(f"seed is {seed}: give a whole number, 0 or more")
-        self._random = np.random.default_rng(seed)
+    def seed(self, *seeds: int) -> None:
+        """All start states that `reset` draws from now on follow from these."""
+        for seed in seeds:
+            if seed < 0:
+                raise MastError(f"seed is {seed}: give a whole number, 0 or more")
+        self._random = np.random.default_rng(seeds if len(seeds) > 1 else seeds[0])
 
     @torch.no_grad()
     def reset(self, seeds: Sequence[int] | None = None, among: Tensor | None = None) -> Observed:

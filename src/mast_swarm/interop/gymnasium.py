@@ -90,11 +90,13 @@ class TeamVectorEnv(VectorEnv[Arrays, np.ndarray, np.ndarray]):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
         """Start states of these seeds: one per environment, or of the first, others count on. None: drawn."""
-        super().reset(seed=seed if isinstance(seed, int) else None)
-        if isinstance(seed, int):
-            seed = range(seed, seed + self.num_envs)
+        if isinstance(seed, int | np.integer):
+            seed = range(int(seed), int(seed) + self.num_envs)
         if seed is not None and None in seed:
             raise MastError("some environments are given no seed: give all of them one, or a single number")
+        super().reset(seed=None if seed is None else int(seed[0]))  # type: ignore[arg-type]
+        if seed is not None:
+            self.episodes.seed(*seed)  # type: ignore[arg-type]  # what is drawn later follows from them too
         self.episodes.reset(seed)  # type: ignore[arg-type]
         self._over = np.zeros(self.num_envs, dtype=bool)
         return _seen(self.episodes), _metrics(self.episodes)
@@ -129,6 +131,8 @@ class TeamEnv(gym.Env[Arrays, np.ndarray]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
         """The start state of that very seed, as everywhere in this package; without one it is drawn."""
         super().reset(seed=seed)
+        if seed is not None:
+            self.episodes.seed(seed)  # what is drawn later follows from it too
         self.episodes.reset(None if seed is None else [seed])
         return self._first(_seen(self.episodes)), self._info()
 

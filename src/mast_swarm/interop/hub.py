@@ -44,7 +44,9 @@ def save_pretrained(
     folder = Path(folder)
     text = _model_card(policy, _card_path(card), license, repo_id)
     policy.save(folder, overwrite=overwrite)
-    if card is not None:
+    if card is None:
+        (Path(folder) / CARD_FILE).unlink(missing_ok=True)  # of the policy that was there before
+    else:
         with whole_file(folder / CARD_FILE) as part:
             part.write_text(_card_path(card).read_text(encoding="utf-8"), encoding="utf-8")  # type: ignore[union-attr]
     with whole_file(folder / README) as part:
@@ -66,6 +68,11 @@ def from_pretrained(
     """
     if Path(name).is_dir() or str(name) in registry.policies():
         return load_learned(name)
+    if str(name).count("/") != 1:
+        raise MastError(
+            f"'{name}' is neither a folder nor a shipped policy ({', '.join(registry.policies())}) nor owner/name on "
+            "the Hub"
+        )
     hub = _hub()
     try:
         found = hub.snapshot_download(

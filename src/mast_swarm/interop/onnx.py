@@ -28,10 +28,11 @@ from mast_swarm.interop.parity import Difference, compare, real_world
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.model.learned import WEIGHTS_FILE, Learned
 from mast_swarm.model.policy import config_of, load_learned
-from mast_swarm.robot.exported import MANIFEST, Exported
+from mast_swarm.robot.exported import MANIFEST, Exported, read_manifest
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import WorldConfig
 from mast_swarm.train.config import from_run
+from mast_swarm.zoo import CONFIG_FILE
 
 OPSET = 17
 LIMIT = 1e-4  # of the difference between fp32 files and torch, in units of the longest command
@@ -51,6 +52,8 @@ def export(
     onnx = packages()
     if precision not in PRECISIONS:
         raise unknown("precision", precision, PRECISIONS)
+    if str(folder) in tasks.policies() and str(policy) not in tasks.policies():
+        raise MastError(f"the policy comes first, then the folder: mast export {folder} {policy}")
     folder, source = Path(folder), policy_folder(policy)
     _check_unused(folder)
     described = _world_config(config_of(source), source, task)  # first: a task may bring a perception of its own
@@ -93,7 +96,19 @@ def policy_folder(policy: str | Path) -> Path:
         if folder.exists():
             raise MastError(f"'{folder}' is a file: expected a policy folder, or TASK/NAME of a shipped policy")
         raise unknown("policy", str(policy), shipped)
-    return folder if folder.is_dir() else shipped[str(policy)]
+    if not folder.is_dir():
+        return shipped[str(policy)]
+    if not (folder / CONFIG_FILE).exists():
+        if (folder / MANIFEST).exists():
+            made_of = read_manifest(folder)["policy"]
+            raise MastError(f"'{folder}' is exported already, robots run it as it is: give {made_of} to export anew")
+        if (folder / "best" / CONFIG_FILE).exists():
+            raise MastError(f"'{folder}' is a training run: give {folder / 'best'} or {folder / 'last'}")
+        raise MastError(
+            f"'{folder}' is no policy folder, it has no {CONFIG_FILE}: give one that `mast train` wrote, or TASK/NAME "
+            "of a shipped policy"
+        )
+    return folder
 
 
 def _check_unused(folder: Path) -> None:

@@ -60,6 +60,8 @@ class TeamParallelEnv(ParallelEnv[str, np.ndarray, np.ndarray]):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
         """The start state of that very seed, as everywhere in this package; without one it is drawn."""
+        if seed is not None:
+            self.episodes.seed(seed)  # what is drawn later follows from it too
         self.episodes.reset(None if seed is None else [seed])
         self.agents = list(self.possible_agents)
         return self._seen(), self._infos()
@@ -88,12 +90,12 @@ class TeamParallelEnv(ParallelEnv[str, np.ndarray, np.ndarray]):
         )
 
     def _seen(self) -> dict[str, np.ndarray]:
-        features = self.episodes.observation.features[0].float().cpu().numpy()
+        features = self.episodes.observation.features[0].float().cpu().numpy().copy()
         return dict(zip(self.possible_agents, features, strict=True))
 
     def _infos(self) -> dict[str, dict[str, Any]]:
         observation, names = self.episodes.observation, self.possible_agents
-        places, landmarks = (part[0].cpu().numpy() for part in (observation.positions, observation.landmark))
+        places, landmarks = (part[0].cpu().numpy().copy() for part in (observation.positions, observation.landmark))
         hears = observation.graph.adjacency()[0].fill_diagonal_(False).cpu().numpy()
         metrics = {name: float(value[0]) for name, value in self.episodes.metrics.items()}
         return {

@@ -76,9 +76,9 @@ class TeamEnv(EnvBase):
         episodes, observation = self.episodes, self.episodes.observation
         batch, agents, graph = episodes.environments, episodes.agents, observation.graph
         team = {
-            "observation": observation.features,
-            "position": observation.positions,
-            "landmark": observation.landmark,
+            "observation": observation.features.clone(),  # whoever writes to it changes no world
+            "position": observation.positions.clone(),
+            "landmark": observation.landmark.clone(),
             "hears": graph.adjacency(),
             "component": reachable(graph) if graph.directed else components(graph),
         }
@@ -88,7 +88,7 @@ class TeamEnv(EnvBase):
             "metrics": TensorDict(metrics, batch_size=(batch,)),
         }
         if observation.goals is not None:
-            found["goals"] = observation.goals
+            found["goals"] = observation.goals.clone()
         return TensorDict(found, batch_size=(batch,), device=self.device)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:

@@ -46,6 +46,11 @@ class ModelConfig:
         """Numbers in a prediction: the command, and where the policy explores the expert's expected speed."""
         return 2 if self.exploration_time is None else 3
 
+    @property
+    def field(self) -> float | None:
+        """How far away from a robot messages can change its command, metres: the receptive field; None: anywhere."""
+        return None
+
     def to_dict(self) -> dict[str, Any]:
         """The kind and the fields, as JSON can hold them."""
         return {"kind": self.kind, **dataclasses.asdict(self)}  # type: ignore[call-overload]
@@ -164,6 +169,11 @@ class PolicyConfig(ModelConfig):
             raise MastError(f"exploration_memory is {memory!r}: expected a whole number of places, 0 for none")
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
+
+    @property
+    def field(self) -> float | None:
+        """L windows, one after the other."""
+        return None if self.attention_radius is None else self.layers * self.attention_radius
 
     @property
     def component_mask(self) -> bool:

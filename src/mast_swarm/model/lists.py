@@ -8,12 +8,9 @@ they are gathered and padded. `model.windowed` makes such lists of a whole team,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numba
 import numpy as np
 import torch
 from numba import njit, prange
@@ -23,6 +20,7 @@ from mast_swarm import steady
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu
 from mast_swarm.model.attention import Attention, attend, half_of, in_half
 from mast_swarm.model.encoding import Rotation, rotate
+from mast_swarm.threads import compiled
 
 # Numbers from which a kernel of our own is taken: torch's are quicker to start. (`mast bench scale` on an H200: a pass
 # of 1,000 robots, 256,000 numbers, took 2.9 ms with it and 2.1 ms without.)
@@ -33,7 +31,6 @@ if USABLE:
     from mast_swarm.model import list_kernels as kernels
     from mast_swarm.model import product_kernels as products
 
-_MOST_THREADS = numba.get_num_threads()
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
 
 
@@ -93,7 +90,7 @@ def attend_in_place(q: Tensor, asks: Tensor, kv: Tensor, lists: Lists, heads: in
     answer = torch.empty(len(asks), q.shape[1], dtype=q.dtype)
     logsum = torch.empty(len(asks), heads, dtype=q.dtype)
     rows, start, count = lists.rows.numpy(), lists.start.numpy(), lists.count.numpy()
-    with _torch_threads():
+    with compiled():
         _attend_kernel(q.numpy(), asks.numpy(), kv.numpy(), rows, start, count, heads, answer.numpy(), logsum.numpy())
     return answer, logsum
 
@@ -108,7 +105,7 @@ def attend_backward(qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists:
     into = torch.empty_like(qkv)
     both = [t for one in (lists, back) for t in (one.rows, one.start, one.count)]
     given: list[Any] = [t.numpy() for t in (qkv, grad.contiguous(), logsum, delta, *both, into)]
-    with _torch_threads():
+    with compiled():
         _backward_kernel(*given)
     return into
 
@@ -124,7 +121,7 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
     d_a/2])."""
     cos, sin = rotation
     if x.device.type == "cpu" and not on_gpu(x):
-        with _torch_threads():
+        with compiled():
             _turn_kernel(x.numpy(), cos.numpy(), sin.numpy(), entry.numpy(), heads)
     elif kernels is not None and kernels.takes(x, heads):
         kernels.turn_rows(x, cos, sin, entry, heads)
@@ -196,17 +193,6 @@ def projected(
         turn_rows(q, rotation, entry[:asked], heads)
         turn_rows(kv[:, :d], rotation, entry, heads)
     return q, kv
-
-
-@contextmanager
-def _torch_threads() -> Iterator[None]:
-    """As many threads for the compiled loops as torch may use."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.explore import Trail, explored
+from mast_swarm.model.attention import Weighed, allowed
 from mast_swarm.model.config import ModelConfig, PolicyConfig
-from mast_swarm.model.encoding import make_encoding, near_origin
+from mast_swarm.model.encoding import Rotation, make_encoding, near_origin
 from mast_swarm.model.learned import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -83,17 +84,35 @@ class Policy(Learned):
         """
         self.check(message, positions, component, goals)
         robots = positions.shape[1]
-        x = self.lift(message.to(self.dtype)).to(self.dtype)  # [B, N, d]
-        if self.goal is not None and goals is not None:  # T = N + G tokens, robots first
-            token = self.goal.expand(goals.shape[0], goals.shape[1], -1)
-            x = torch.cat((x, token), dim=1)
-            positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
-        x = self.encoding.embed(x, positions)
-        turned = self.encoding.rotation(positions.double() - near_origin(positions))
+        x, positions, turned = self._tokens(message, positions, goals)
         pattern = prepare(self.config, positions, component if self.config.component_mask else None, turned, path)
         del turned, message  # let go of, as in `Pattern.run`
         y = self.mast(x, pattern)  # [B, T, d]
         return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
+
+    def weigh(
+        self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
+    ) -> list[Tensor]:
+        """What each token attends to when `decide` is given the same: of each layer the weights [B, H, T, T], with the
+        robots first and then the goals, if it sees any."""
+        self.check(message, positions, component, goals)
+        x, positions, turned = self._tokens(message, positions, goals)
+        mask = allowed(positions, self.config.attention_radius, component if self.config.component_mask else None)
+        pattern = Weighed(mask, turned)
+        self.mast(x, pattern)
+        return pattern.weights
+
+    def _tokens(
+        self, message: Tensor, positions: Tensor, goals: Tensor | None
+    ) -> tuple[Tensor, Tensor, Rotation | None]:
+        """Embedded tokens [B, T, d], their positions [B, T, 2] metres and phases; T = N + G, robots first."""
+        x = self.lift(message.to(self.dtype)).to(self.dtype)  # [B, N, d]
+        if self.goal is not None and goals is not None:
+            token = self.goal.expand(goals.shape[0], goals.shape[1], -1)
+            x = torch.cat((x, token), dim=1)
+            positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
+        x = self.encoding.embed(x, positions)
+        return x, positions, self.encoding.rotation(positions.double() - near_origin(positions))
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""

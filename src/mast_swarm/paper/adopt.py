@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mast_swarm import __version__
 from mast_swarm.errors import MastError
 from mast_swarm.files import read_json
 from mast_swarm.paper.cells import Cell, Result, Store, evaluation, weights
@@ -53,7 +55,10 @@ def _source(file: Path) -> str:
 def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> int:
     if found.get("complete") is not True:
         raise MastError(f"{file} is of an evaluation that was not finished: finish it first, with --resume")
+    if found["version"] != __version__:
+        raise MastError(f"{file} was made by version {found['version']}, this is {__version__}: policies may differ")
     task, count = found["task"], 0
+    _check_usual(found, file)
     about = {"from": _source(file), **{key: found[key] for key in ("device", "version", "torch")}, "seconds": None}
     for policy in dict.fromkeys(row["policy"] for row in found["rows"]):
         rows = [row for row in found["rows"] if row["policy"] == policy]
@@ -71,6 +76,20 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
             table = pa.table({name: pa.array([row[name] for row in rows]) for name in names})
         count += _keep(store, cell, table, about)
     return count
+
+
+def _check_usual(found: dict[str, Any], file: Path) -> None:
+    """A cell tells apart what `_WORLD` names and the delay: all else has to be as it is when nothing is said."""
+    task = tasks.find(found["task"])
+    kept = {"failure": 0.0, "loss": 0.0, "relay_radius": None, "max_age": None, "safe": False}
+    usual = {**kept, **asdict(task.Config())}
+    given = [{name: row[name] for name in kept if name in row} for row in found["rows"]]
+    settings = read_json(file.parent / "config.json") or {}  # of a results folder: all that was asked for
+    given.append({name: settings[name] for name in usual if name in settings and name not in _WORLD[task.name]})
+    for row in given:
+        for name, value in row.items():
+            if value != usual[name]:
+                raise MastError(f"{file} was run with {name} = {value}, which no cell has: leave it where it is")
 
 
 def _named(task: str, policy: str) -> str | Cell | None:

@@ -70,7 +70,8 @@ def _text(value: Any) -> str:
 
 def _checksum(cell: Cell, table: pa.Table, about: Mapping[str, Any]) -> str:
     said = {"kind": cell.kind, "settings": cell.settings, "about": about}
-    return hashlib.sha256((_text(said) + _text(table.to_pydict())).encode()).hexdigest()
+    rows = json.dumps(table.to_pydict(), sort_keys=True, separators=(",", ":"))  # of a table, which may hold NaN
+    return hashlib.sha256((_text(said) + rows).encode()).hexdigest()
 
 
 class Store:
@@ -102,7 +103,7 @@ class Store:
             table = table.replace_schema_metadata(None)
             whole = notes["sha256"] == _checksum(cell, table, notes["about"])
             same = notes["settings"] == json.loads(_text(cell.settings))
-        except (OSError, KeyError, ValueError, pa.ArrowException):
+        except (OSError, KeyError, ValueError, TypeError, pa.ArrowException):
             whole = same = False
         if not (whole and same):
             print(f"mast: {path} is damaged or of other settings: it will be made anew", file=sys.stderr)

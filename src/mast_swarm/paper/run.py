@@ -62,8 +62,12 @@ def folder(config: ReproduceConfig) -> Path:
         return config.out
     if config.quick:
         return Path("runs/reproduce-quick")
-    clone = Path(mast_swarm.__file__).parents[2] / "docs" / "results"
-    return clone if clone.is_dir() else Path("runs/reproduce")
+    # Of a clone: where the package is installed from it, or where the command is run in it.
+    kept = Path("docs/results")
+    for clone in (Path(mast_swarm.__file__).parents[2] / kept, Path.cwd() / kept):
+        if (clone / "cells").is_dir():
+            return clone
+    return Path("runs/reproduce")
 
 
 def _show(store: Store, size: Size, names: tuple[str, ...]) -> None:
@@ -97,18 +101,17 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     try:
         for wave in (first, then):
             work = {cell.name: cell for cell in wave.values()}
-            ready = [
+            ready = (
                 Job(name, run, (_bare(cell), _given(cell, store), config.device, str(scratch)), config.gpus)
                 for name, cell in work.items()
                 if config.seconds is None or time.monotonic() - began < config.seconds
-            ]
+            )
             for job, result in workers.run(ready):
                 store.save(work[job.name], result)
                 done += 1
                 print(f"{done} of {total}: {job.name}: {result.about['seconds']:.0f} s", flush=True)
-                if config.seconds is not None and time.monotonic() - began > config.seconds:
-                    print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
-                    return
+        if done < total:
+            print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
     finally:
         workers.close()
 

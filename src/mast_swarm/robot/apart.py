@@ -12,7 +12,7 @@ import numpy as np
 
 from mast_swarm.errors import MastError
 
-_EPSILON = float(np.finfo(np.float32).eps)  # teams may keep their places in fp32
+_EPSILON = float(np.finfo(np.float32).eps)  # what is near may have been measured in fp32
 
 
 def sensing_radius(distance: float, longest: float) -> float:
@@ -24,10 +24,13 @@ def keep_apart(position: Any, step: Any, others: Any, distance: float, longest: 
     """The step [2] metres that the robot takes in place of the one that it wants, [2] and no longer than `longest`.
 
     position: where it is, [2] metres; others: where all others within `sensing_radius` are, [K, 2] metres. distance:
-    metres that no two centres come nearer, twice the radius of a robot.
+    metres that no two centres come nearer, twice the radius of a robot. Some of it is left free for rounding: places in
+    float32 are coarse far from the origin (0.25 m at 4,000 km), so give float64 there, or places relative to the robot.
     """
     if not (distance > 0 and longest > 0):
         raise MastError(f"a distance of {distance} m and steps of {longest} m: expected positive numbers")
+    given = np.asarray(position).dtype
+    coarse = float(np.finfo(given if given.kind == "f" else np.float64).eps)
     here, wanted = np.asarray(position, np.float64), np.asarray(step, np.float64)
     way = np.asarray(others, np.float64).reshape(-1, 2) - here
     if not all(np.isfinite(given).all() for given in (here, wanted, way)):
@@ -35,7 +38,7 @@ def keep_apart(position: Any, step: Any, others: Any, distance: float, longest: 
     apart, reach = np.hypot(*way.T), sensing_radius(distance, longest)
     way, apart = way[apart < reach], apart[apart < reach]
     normals = way / np.maximum(apart, 1e-9)[:, None]
-    limits = (apart - distance) / 2 - 8 * _EPSILON * (np.abs(here).max() + reach)
+    limits = (apart - distance) / 2 - 8 * (coarse * np.abs(here).max() + _EPSILON * reach)
     rounding = _EPSILON * reach
     if not wanted.any() or (normals @ wanted <= limits).all():
         return wanted

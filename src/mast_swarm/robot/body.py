@@ -28,7 +28,8 @@ class Sensed:
 
 @runtime_checkable
 class Body(Protocol):
-    """A robot as its policy sees it: two methods."""
+    """A robot as its policy sees it: two methods. It may have two more: `close()`, which is called at the end, and
+    `waits_for()`, which says in a few words what it waits for while `sense` gives None."""
 
     def sense(self) -> Sensed | None:
         """What the robot senses now; None where it has nothing new to say yet, for example before the first fix."""

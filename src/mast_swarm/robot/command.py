@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mast_swarm.errors import MastError, MastWarning, unknown
+from mast_swarm.errors import MastError, MastWarning, plain, unknown
 from mast_swarm.robot.body import Body
 from mast_swarm.robot.exported import Exported, read_manifest
 from mast_swarm.robot.log import Log
@@ -24,12 +27,13 @@ from mast_swarm.robot.node import Node
 from mast_swarm.robot.pilot import SECOND, Pace, Pilot, Step
 from mast_swarm.robot.stamps import Stamps
 from mast_swarm.robot.transport import Transport
-from mast_swarm.robot.trust import Trust
+from mast_swarm.robot.trust import TEAM_FILE, Team, Trust, folder_of
 from mast_swarm.robot.udp import UDP
 from mast_swarm.robot.wire import HASH, Format
 from mast_swarm.robot.zenoh import Zenoh
 
 TRANSPORTS = ("udp", "zenoh")
+_LEAVING = 1.0  # seconds that threads of a body may outlive the command
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,7 @@ def open_robot(
     else:
         trust = Trust.load(Path(settings.team), settings.robot, None if settings.key is None else Path(settings.key))
     for peer in settings.peers:
-        why = trust.why_not(peer)
-        if why is not None:
-            raise MastError(f"robot {peer} is no peer: it is {'revoked' if why == 'revoked' else 'not in the team'}")
+        trust.team.check(peer)
     form = Format(
         trust.team.identity,
         policy.model,
@@ -114,11 +116,37 @@ def open_robot(
             stamps=stamps,
             say=say,
         )
-        hooks: Any = {"on_step": on_step, "say": say}
+        hooks: Any = {"on_step": on_step, "say": say, "team": _changes(settings.team)}
         return Pilot(body, policy, node, network, settings.pace, peers=settings.peers, safe=settings.safe, **hooks)
     except MastError:
         network.close()
         raise
+
+
+def _changes(team: str | None) -> Callable[[], Team | None]:
+    """What gives the team of a file or folder when that has changed since it was last asked."""
+    if team is None:
+        return lambda: None
+    file = Path(team) / TEAM_FILE if Path(team).is_dir() else Path(team)
+
+    def when() -> tuple[int, int] | None:
+        try:
+            found = file.stat()
+        except OSError:  # just being replaced
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    last = when()
+
+    def changed() -> Team | None:
+        nonlocal last
+        now = when()
+        if now is None or now == last:
+            return None
+        last = now
+        return Team.load(file)
+
+    return changed
 
 
 def _network(settings: Settings, team: bytes) -> Transport:
@@ -204,8 +232,7 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         options[name] = value
     stamps = given.stamps
     if stamps is None and given.team is not None:
-        folder = Path(given.team)
-        stamps = str((folder if folder.is_dir() else folder.parent) / f"robot-{given.robot}.stamp")
+        stamps = str(folder_of(given.team) / f"robot-{given.robot}.stamp")
     settings = Settings(
         folder=given.folder,
         robot=given.robot,
@@ -221,15 +248,57 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         float32=given.float32,
         stamps=stamps,
     )
-    body = load_body(given.body, given.robot, options)
-    with contextlib.nullcontext() if given.log is None else Log(given.log, given.robot) as log:
-        pilot = open_robot(settings, body, on_step=log)
+    with _leaving(), contextlib.nullcontext() if given.log is None else Log(given.log, given.robot) as log:
+        body = load_body(given.body, given.robot, options)
+        try:
+            pilot = open_robot(settings, body, on_step=log)
+        except MastError:
+            with contextlib.suppress(Exception):  # whatever a user's body raises
+                getattr(body, "close", lambda: None)()
+            raise
+        others = f"talks to {_listed(peers)}" if peers else "alone, without --peer"
         print(
-            f"robot {given.robot}: {pilot.policy.manifest['policy']}, peers: {len(peers)}, {given.transport} at "
-            f"{given.listen}, {settings.pace.rate:g} decisions per second",
+            f"robot {given.robot}: {pilot.policy.manifest['policy']}, {given.transport} at {given.listen}, {others}, "
+            f"{settings.pace.rate:g} decision{'s' if settings.pace.rate != 1 else ''} per second",
             flush=True,
         )
         pilot.run()
+
+
+@contextlib.contextmanager
+def _leaving() -> Iterator[None]:
+    """Afterwards the process ends when its main thread does, even if a body has left threads that go on.
+
+    A robot that has said why it stops is to be gone, so that whoever watches over it can start it again.
+    """
+
+    def leave() -> None:
+        threading.main_thread().join()
+        ends = time.monotonic() + _LEAVING
+        for one in left:
+            one.join(max(0.0, ends - time.monotonic()))
+        if any(one.is_alive() for one in left):
+            atexit._run_exitfuncs()  # bodies may turn motors off there
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    before, status = set(threading.enumerate()), 2
+    try:
+        yield
+        status = 0
+    finally:
+        left = [one for one in threading.enumerate() if one not in before and not one.daemon]
+        if left:
+            threading.Thread(target=leave, name="leaving", daemon=True).start()
+
+
+def _listed(peers: Mapping[int, str]) -> str:
+    """Robots in words, few by their numbers."""
+    if len(peers) > 5:
+        return f"{len(peers)} others"
+    *others, last = (str(robot) for robot in sorted(peers))
+    return f"robots {', '.join(others)} and {last}" if others else f"robot {last}"
 
 
 def _rate(folder: str) -> float:
@@ -275,7 +344,7 @@ def plain_warnings() -> None:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description="Run one robot of a team, with a body of yours.")
+    parser = plain(argparse.ArgumentParser(prog=prog, description="Run one robot of a team, with a body of yours."))
     add = parser.add_argument
     add("folder", metavar="DIR", help="what `mast export` wrote")
     add("--robot", type=int, required=True, help="its number in the team")

@@ -68,7 +68,7 @@ class Trail:
 
     def away(self, position: Any, time: float) -> np.ndarray:
         """What pushes the robot at a position [2] metres away from where it has been, [2], at a time in seconds."""
-        here = np.asarray(position, np.float64)
+        here = np.array(position, np.float64)
         if time >= self._next:
             self._past.append(here)
             self._next = time + EVERY * (1 - 1e-9)

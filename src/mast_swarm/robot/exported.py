@@ -132,8 +132,9 @@ def runtime() -> Any:
     return onnxruntime
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: str | Path) -> dict[str, Any]:
     """What stands in a folder's manifest.json."""
+    folder = Path(folder)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except OSError as error:

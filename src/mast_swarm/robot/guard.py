@@ -60,6 +60,10 @@ class Guard:
         """Go at this velocity, [2] m/s."""
         self._ask("command", lambda: self.body.command(velocity))
 
+    def waits_for(self) -> str:
+        """What the body says that it waits for while it senses nothing; empty if it does not say so."""
+        return str(self._ask("waits_for", getattr(self.body, "waits_for", lambda: "")))
+
     def hurry(self) -> None:
         """Wait only shortly for answers from now on: the robot is to stop."""
         self.patience = min(self.patience, _STOPPING)

@@ -9,6 +9,7 @@ from mast_swarm.robot.wire import Header
 
 _SEQUENCES = 1 << 32
 _WINDOW = 32  # datagrams before the last that an acknowledgement speaks of
+CONFIRMED = 16  # datagrams after which a robot confirms what has come, though more is waiting
 _PENDING = 256  # datagrams that wait for an acknowledgement
 
 

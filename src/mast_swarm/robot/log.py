@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ class Log:
     def __init__(self, file: Path | str, robot: int, frame: str = "world") -> None:
         writer = needed("mcap.writer", "mcap", "logs need", extra="mcap")
         self.frame, self.steps = frame, 0
+        self._file, self._failed = file, False
         try:
             self._stream = open(file, "wb")  # noqa: SIM115
         except OSError as error:
@@ -84,7 +86,16 @@ class Log:
             self._channels[name] = self._writer.register_channel(f"/robot_{robot}/{name}", "json", number)
 
     def __call__(self, step: Step) -> None:
-        """Write a step."""
+        """Write a step. A disk that is full ends the log, not the robot."""
+        if self._failed:
+            return
+        try:
+            self._write(step)
+        except OSError as error:
+            self._failed = True
+            print(f"mast: the log {self._file} ends here: {error.strerror}", file=sys.stderr, flush=True)
+
+    def _write(self, step: Step) -> None:
         ages = sorted(step.ages.values())
         x, y = step.position
         u, v = step.command
@@ -117,8 +128,12 @@ class Log:
     def close(self) -> None:
         """Finish the file; one that is not finished can still be read up to its last whole part."""
         if not self._stream.closed:
-            self._writer.finish()
-            self._stream.close()
+            try:
+                self._writer.finish()
+                self._stream.close()
+            except OSError as error:
+                if not self._failed:
+                    print(f"mast: the log {self._file} is not whole: {error.strerror}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Log:
         return self

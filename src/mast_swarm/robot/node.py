@@ -148,6 +148,14 @@ class Node:
         stamp = self.stamps.next(now)
         if self.stamps.failed:
             self._tell("stamps", self.name, self.stamps.failed)
+        if stamp - now > self.limits.skew:
+            ahead = (stamp - now) / self.limits.second
+            self._tell(
+                "ahead",
+                self.name,
+                f"the stamps of robot {self.name} are {ahead:.0f} s ahead of its clock, which was wrong before or is "
+                "wrong now: others refuse its news until the clock has caught up",
+            )
         body = self.form.body(self.name, stamp, place, message)
         entry = self.form.entry(body, self.trust.sign(self.form.signed(body)))
         self._newest[self.name] = stamp
@@ -233,8 +241,7 @@ class Node:
         for origin in [*self._links, *self._newest]:
             if trust.why_not(origin) is not None:
                 self._links.pop(origin, None)
-                self._newest.pop(origin, None)
-                self.robot.drop(origin)
+                self.robot.drop(origin)  # its newest stamp is remembered: nothing old counts should it come back
 
     def _hear(self, link: Link, entry: Entry, now: int) -> str | None:
         """Keep an entry if it is new, wanted and signed; else why not. What costs little is looked at first."""

@@ -26,13 +26,18 @@ from mast_swarm.robot.apart import keep_apart, sensing_radius
 from mast_swarm.robot.body import Body, Sensed
 from mast_swarm.robot.exported import Exported
 from mast_swarm.robot.guard import Guard
+from mast_swarm.robot.link import CONFIRMED
 from mast_swarm.robot.node import Counters, Node
 from mast_swarm.robot.transport import Transport
+from mast_swarm.robot.trust import Team
 from mast_swarm.robot.wire import HEADER
 
 SECOND = 10**9  # ticks: stamps are nanoseconds
 _AWAKE = 0.05  # seconds that it sleeps at most, so that a signal is noticed
-_SILENT = 10.0  # seconds after which it says that nothing comes from a robot that it talks to
+_RENEWS = 1.0  # seconds from one look at the team's file to the next
+_SILENT = 10.0  # seconds after which it says that nothing comes from a robot that it talks to, or
+_PERIODS = 3  # control periods, whichever is longer
+_REMIND = 60.0  # seconds after which it says again that its body senses nothing
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ class Pilot:
     policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`. peers: the robots that
     can be reached; of these it talks to those that the body names, or to all. safe: metres that its centre keeps from
     those of others by the safety layer (docs/safety.md), for which the body senses `robots`; None: no layer.
-    on_step: is given a record of each control instant. say: is given lines for the person in charge.
+    team: is asked once a second for the team if that has changed. on_step: is given a record of each control instant.
+    say: is given lines for the person in charge.
     """
 
     def __init__(
@@ -112,6 +118,7 @@ class Pilot:
         *,
         peers: Collection[int] = (),
         safe: float | None = None,
+        team: Callable[[], Team | None] = lambda: None,
         on_step: Callable[[Step], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -119,7 +126,7 @@ class Pilot:
         self.guard = Guard(body, pace.patience)
         self.peers = tuple(peers)
         self.met = self.missed = 0
-        self._on_step = on_step
+        self._on_step, self._team, self._asks = on_step, team, 0.0
         self._start: float | None = None
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._max_speed, self._trail = top_speed(policy), policy.trail()
@@ -131,7 +138,9 @@ class Pilot:
         self._last_sensed = math.nan  # when, by the monotonic clock
         self._backlog: deque[tuple[int, bytes]] = deque()
         self._heard: Counter[int] = Counter()
-        self._silent: dict[int, float] = {}  # robots that nothing came from -> when they were first told something
+        self._complains = pace.patience  # seconds without a first fix after which it says so, again
+        self._since: dict[int, float] = {}  # robots that should hear this one -> when they were last heard, or began to
+        self._silent: set[int] = set()  # those of them that it has called silent
 
     def begins(self, at: float) -> None:
         """Count instants from a moment of the monotonic clock that the team shares; else they begin with `run`."""
@@ -182,16 +191,38 @@ class Pilot:
                 instant = following
             if now >= begun + (turn + 0.5) * hop:
                 self._tell()
+                self._watch()
+                self._renew(now)
                 turn = max(turn + 1, math.floor((now - begun) / hop + 0.5))
             self._listen(min(begun + instant * period, begun + (turn + 0.5) * hop))
+
+    def _renew(self, now: float) -> None:
+        """Go on with a team that has changed: robots that it revokes are not believed any more."""
+        if now < self._asks:
+            return
+        self._asks = now + _RENEWS
+        name, before = self.node.name, self.node.trust.team
+        try:
+            team = self._team()
+            if team is None:
+                return
+            if team.identity != before.identity:
+                raise MastError(f"its file is now that of another team, {team.identity.hex()}")
+        except MastError as error:
+            self._say(f"robot {name} goes on with the team that it knows: {error}")
+            return
+        if team.why_not(name) is not None:
+            raise MastError("it does not belong to the team any more")
+        self.node.believe(self.node.trust.renewed(team))
+        gone, come = sorted(team.revoked - before.revoked), sorted(set(team.robots) - set(before.robots))
+        told = [f"{words} {', '.join(map(str, some))}" for words, some in (("revoked", gone), ("new", come)) if some]
+        self._say(f"robot {name}: the team has changed{': ' * bool(told)}{'; '.join(told)}")
 
     def _act(self, instant: float) -> bool:
         """Sense, decide, command; whether there was something to act on."""
         sensed, now = self.guard.sense(), time.monotonic()
         if sensed is None:
-            waited = now - self._last_sensed
-            if self._sensed is not None and waited > self.pace.patience:
-                raise MastError(f"its body has sensed nothing for {waited:.1f} s")
+            self._bear(now - self._last_sensed)
             return False
         self._sensed, self._last_sensed = sensed, now
         assert self._start is not None
@@ -218,6 +249,23 @@ class Pilot:
         self._heard.clear()
         return True
 
+    def _bear(self, waited: float) -> None:
+        """The body senses nothing for so many seconds: before its first fix say so now and then, later stop."""
+        if self._sensed is not None:
+            if waited > self.pace.patience:
+                raise MastError(f"its body has sensed nothing for {waited:.1f} s{self._excuse()}")
+        elif waited >= self._complains:
+            self._complains = waited + _REMIND
+            self._say(
+                f"robot {self.node.name}: its body has sensed nothing yet, for {waited:.0f} s{self._excuse()}: it "
+                "stands still and says nothing to others until `sense` gives where it is"
+            )
+
+    def _excuse(self) -> str:
+        """What the body says that it waits for, if it says so."""
+        words = self.guard.waits_for()
+        return f" ({words})" if words else ""
+
     def _kept_apart(self, sensed: Sensed, velocity: np.ndarray) -> np.ndarray:
         """The velocity [2] m/s that hits nobody in place of one that might."""
         if self._safe is None:
@@ -229,10 +277,9 @@ class Pilot:
                 "`robots` in Sensed, or run it without the layer"
             )
         period = self.pace.speed / self.pace.rate
-        place = np.asarray(sensed.position, np.float64)
         length = np.hypot(*velocity)
         step = velocity * (period * min(1.0, self._max_speed / length)) if length else np.zeros(2)
-        return keep_apart(place, step, place + sensed.robots, self._safe, self._longest) / period
+        return keep_apart(np.zeros(2), step, sensed.robots, self._safe, self._longest) / period
 
     def _record(self, mission: float, stamp: int, sensed: Sensed, velocity: np.ndarray, took: float) -> Step:
         late = took >= 1 / self.pace.rate
@@ -256,29 +303,51 @@ class Pilot:
 
     def _tell(self) -> None:
         """A round of messages."""
-        if self._sensed is None:
-            return
-        heard_by = self.peers if self._sensed.neighbours is None else self._sensed.neighbours
-        for to, datagram in self.node.due(time.time_ns(), heard_by):
-            self.network.send(datagram, to)
-        now = time.monotonic()
+        if self._sensed is not None:
+            for to, datagram in self.node.due(time.time_ns(), self._heard_by()):
+                self.network.send(datagram, to)
+
+    def _heard_by(self) -> Collection[int]:
+        """The robots that hear this one now."""
+        named = None if self._sensed is None else self._sensed.neighbours
+        return self.peers if named is None else named
+
+    def _watch(self) -> None:
+        """Say of each robot that should be heard when it falls silent, once per silence."""
+        now, heard_by, most = time.monotonic(), self._heard_by(), max(_SILENT, _PERIODS / self.pace.rate)
+        for peer in set(self._since).difference(heard_by):  # out of reach, and nothing is expected of it
+            del self._since[peer]
+            self._silent.discard(peer)
         for peer in heard_by:
-            since = self._silent.setdefault(peer, now)
-            if now - since > _SILENT:
-                self._silent[peer] = math.inf
+            if now - self._since.setdefault(peer, now) > most and peer not in self._silent:
+                self._silent.add(peer)
                 self._say(
-                    f"robot {self.node.name}: nothing has come from robot {peer} in {_SILENT:g} s: is it running, and "
-                    "is its address right?"
+                    f"robot {self.node.name}: nothing has come from robot {peer} in {most:g} s: is it running, does "
+                    "it know where it is, and is its address right?"
                 )
+
+    def _hears(self, peer: int) -> None:
+        """Something has come from a robot."""
+        now = time.monotonic()
+        if peer in self._silent:
+            self._silent.remove(peer)
+            self._say(f"robot {self.node.name}: robot {peer} is heard again, after {now - self._since[peer]:.0f} s")
+        if peer in self._since:
+            self._since[peer] = now
 
     def _listen(self, until: float) -> None:
         """Take what comes, until a moment of the monotonic clock at the latest."""
         if not self._backlog:
             wait = min(until - time.monotonic(), _AWAKE)
             self._backlog.extend(self.network.poll(max(0.0, wait)))
+        taken = 0
         while self._backlog:
             peer, datagram = self._backlog.popleft()
-            self._silent[peer] = math.inf
+            taken += 1
+            if taken % CONFIRMED == 0:  # one confirmation speaks of no more than its window
+                for to, confirmation in self.node.confirmations():
+                    self.network.send(confirmation, to)
+            self._hears(peer)
             if len(datagram) > HEADER.size:
                 self._heard[peer] += 1
             self.node.on_datagram(peer, datagram, time.time_ns())

@@ -77,10 +77,13 @@ class RosBody:
         self.unread = 0  # messages that are no odometry, or hold no finite numbers
         self._new = False
         self._sequence = 0
-        self._session = open_session(f"node {node}", listen, connect)
+        self._session, self._connect = open_session(f"node {node}", listen, connect), tuple(connect)
         namespace = namespace.strip("/")
         heard, said = (f"{namespace}/{topic.strip('/')}".strip("/") for topic in (odometry, twist))
-        self._key = _key(domain, said, self._messages.TWIST)
+        self._heard, self._key = (
+            _key(domain, heard, self._messages.ODOMETRY),
+            _key(domain, said, self._messages.TWIST),
+        )
         tokens = [_token(domain, self._zid, "NN", 0, namespace, node)]
         tokens += [
             _token(domain, self._zid, kind, number, namespace, node, topic, of)
@@ -91,7 +94,7 @@ class RosBody:
         digest = self._hash(tokens[-1].encode()).intdigest()
         self._gid = struct.pack("<QQ", digest & (1 << 64) - 1, digest >> 64)
         self._tokens = [self._session.liveliness().declare_token(token) for token in tokens]
-        self._subscriber = self._session.declare_subscriber(_key(domain, heard, self._messages.ODOMETRY), self._take)
+        self._subscriber = self._session.declare_subscriber(self._heard, self._take)
 
     def sensed(self, odometry: Odometry) -> Sensed:
         """What the policy perceives, from the odometry and from whatever else the robot has. For subclasses."""
@@ -121,6 +124,17 @@ class RosBody:
         self._sequence += 1
         attachment = _ATTACHMENT.pack(self._sequence, time.time_ns(), len(self._gid), self._gid)
         self._session.put(self._key, message.serialize(), attachment=attachment)
+
+    def waits_for(self) -> str:
+        """As in `Body`: where odometry is expected, and whether there is anybody to bring it."""
+        info = self._session.info
+        said = f"no new odometry has come at Zenoh's key {self._heard}"
+        if self.unread:
+            said += f"; {self.unread} messages there are no odometry with finite numbers"
+        if not info.routers_zid() and not info.peers_zid():
+            where = f"nobody answers at {' or '.join(self._connect)}" if self._connect else "nobody has connected"
+            return f"{said}; {where}: is the router running (ros2 run rmw_zenoh_cpp rmw_zenohd)?"
+        return f"{said}, though Zenoh is connected: is the topic published, of this type and in this domain?"
 
     def close(self) -> None:
         """Leave the network."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,4 +36,6 @@ def open_session(
             config.insert_json5(path, json.dumps(value))
         return zenoh.open(config)
     except zenoh.ZError as error:
-        raise MastError(f"{who} cannot open Zenoh: {str(error).splitlines()[0]}") from None
+        why = re.sub(r" at \S+\.rs:\d+\.?", "", str(error).splitlines()[0])  # places in Zenoh's sources
+        what = "; give another address of this machine (--listen)" if "listener" in why else ""
+        raise MastError(f"{who} cannot open Zenoh: {why}{what}") from None

@@ -47,7 +47,11 @@ class Stamps:
                 f"{self.file} should hold the last stamp of this robot and cannot be read: if it is lost, write the "
                 "time in nanoseconds since 1970 into it"
             ) from None
-        write_whole(self.file, f"{self._reserved}\n", 0o600)  # it can be written: known now rather than in the field
+        try:
+            write_whole(self.file, f"{self._reserved}\n", 0o600)  # can it be? known now rather than in the field
+        except MastError:
+            self.close()
+            raise
 
     def next(self, now: int) -> int:
         """The stamp of news that is made now: the clock's, unless a later one was used already."""
@@ -78,12 +82,16 @@ class Stamps:
             self.failed = str(error)
 
     def close(self) -> None:
-        """Give back what was reserved and not used; another process may then be this robot."""
+        """Give back what was reserved and not used; another process may then be this robot. If the disk is full, the
+        file holds a stamp that is further ahead than it need be."""
         with self._writing:
             if self._lock is None:
                 return
             if self.file is not None and self._reserved > self._last >= 0:
-                write_whole(self.file, f"{self._last}\n", 0o600)
+                try:
+                    write_whole(self.file, f"{self._last}\n", 0o600)
+                except MastError as error:
+                    self.failed = str(error)
             os.close(self._lock)
             self._lock = None
 

@@ -71,6 +71,13 @@ class Team:
             return "revoked"
         return None if robot in self.robots else "unknown origin"
 
+    def check(self, robot: int) -> None:
+        """Raise an error for a robot that does not belong to the team."""
+        why = self.why_not(robot)
+        if why is not None:
+            found = "was revoked" if why == "revoked" else "is not in the team"
+            raise MastError(f"robot {robot} {found}: the team has {_listed(set(self.robots) - self.revoked)}")
+
 
 def new_team(folder: Path, robots: int) -> Team:
     """Make a folder with a team file and the keys of robots 0, 1, 2, ..."""
@@ -83,7 +90,7 @@ def new_team(folder: Path, robots: int) -> Team:
 
 def add_robots(folder: Path, robots: int) -> Team:
     """Make keys for more robots of a team; every robot then needs the new team file."""
-    return _with_robots(Path(folder), Team.load(folder), robots)
+    return _with_robots(folder_of(folder), Team.load(folder), robots)
 
 
 def revoke(folder: Path, robots: Collection[int]) -> Team:
@@ -91,10 +98,15 @@ def revoke(folder: Path, robots: Collection[int]) -> Team:
     team = Team.load(folder)
     for number in robots:
         if number not in team.robots:
-            raise MastError(f"robot {number} is not in the team: it has {_listed(team.robots)}")
+            raise MastError(f"robot {number} is not in the team: the team has {_listed(team.robots)}")
     team = replace(team, revoked=team.revoked | set(robots))
-    team.save(Path(folder) / TEAM_FILE)
+    team.save(folder_of(folder) / TEAM_FILE)
     return team
+
+
+def folder_of(team: Path) -> Path:
+    """The folder of a team that is given by it, or by its file."""
+    return Path(team).parent if Path(team).is_file() else Path(team)
 
 
 def key_file(folder: Path, robot: int) -> Path:
@@ -132,21 +144,26 @@ class Trust:
     """What one robot of a team signs with and believes."""
 
     def __init__(self, team: Team, robot: int, private: Any) -> None:
-        why = team.why_not(robot)
-        if why is not None:
-            raise MastError(f"robot {robot} cannot speak for team {team.identity.hex()}: {why}")
+        team.check(robot)
         self.team, self.robot = team, robot
         self._private = private
         self._public: dict[int, Any] = {}  # made when first needed
 
     @classmethod
     def load(cls, team: Path, robot: int, key: Path | None = None) -> Trust:
-        """Robot number `robot`, from the team's file or folder and its own key file, which no other may read."""
+        """Robot number `robot`, from the team's file or folder and its own key file, which no other may read.
+
+        key: that file; None: the one beside the team's file."""
         found = Team.load(team)
-        private = load_key(key_file(Path(team), robot) if key is None else Path(key))
-        if robot in found.robots and private.public_key().public_bytes_raw() != found.robots[robot]:
+        found.check(robot)
+        private = load_key(key_file(folder_of(team), robot) if key is None else Path(key))
+        if private.public_key().public_bytes_raw() != found.robots[robot]:
             raise MastError(f"the key is not that of robot {robot} in the team file: give each robot its own key")
         return cls(found, robot, private)
+
+    def renewed(self, team: Team) -> Trust:
+        """The same robot with the same key, in a team that has changed."""
+        return type(self)(team, self.robot, self._private)
 
     @classmethod
     def unsigned(cls, team: bytes, robot: int, robots: Iterable[int]) -> Trust:
@@ -197,7 +214,9 @@ def load_key(file: Path) -> Any:
             mode = os.fstat(stream.fileno()).st_mode & 0o777
             text = stream.read(10_000)
     except OSError as error:
-        raise MastError(f"cannot read the key file {file}: {error.strerror}") from None
+        raise MastError(
+            f"cannot read the key file {file}: {error.strerror}; put the robot's key there, or give --key FILE"
+        ) from None
     if os.name == "posix" and mode & 0o077:
         raise MastError(f"others may use the key file {file} (mode {mode:03o}): chmod 600 {file}")
     try:
@@ -210,7 +229,15 @@ def load_key(file: Path) -> Any:
 
 
 def _listed(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(numbers))) or "none"
+    """Numbers in words: those that follow each other as one."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    told = [", ".join(map(str, run)) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs]
+    return ", ".join(told) or "none"
 
 
 def _ed25519() -> Any:

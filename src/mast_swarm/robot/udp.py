@@ -41,7 +41,10 @@ class UDP:
         except OSError as error:
             self._selector.close()
             host, port = addresses[name]
-            raise MastError(f"robot {name} cannot listen at {host}:{port}: {error.strerror}") from None
+            raise MastError(
+                f"robot {name} cannot listen at {host}:{port}: {error.strerror}; give another address of this machine "
+                "(--listen)"
+            ) from None
         self._part(family, own)
 
     def send(self, datagram: bytes, to: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,7 @@ from mast_swarm.tasks.base import Task, WorldConfig
 
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
 _MOST = 500  # robots, each a process
+_ROUNDING = 1e-3  # metres: the world keeps places in fp32, and is at most a few km wide
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,13 @@ class SwarmConfig:
                 raise MastError(f"--kill leaves nobody alive at {t:g} s: kill fewer robots, or start more")
         if self.safe and self.apart is None:
             raise MastError(f"--safe needs to know how large robots are, and {self.task} does not say it: leave it out")
-        self.partitions  # noqa: B018 (what is wrong with it shows here)
+        planned: dict[str, Sequence[tuple[float, float]]] = {"kill": self.kills, "join": self.joins}
+        planned["partition"] = self.partitions
+        for option, times in planned.items():
+            for text, (begin, _) in zip(getattr(self, option), times, strict=True):
+                if math.ceil(begin / self.dt - 1e-9) >= self.steps:
+                    ends = f"the mission ends at {self.steps * self.dt:g} s"
+                    raise MastError(f"--{option} {text}: {ends}: give an earlier time, or more --steps")
         if self.robots + self.joining > _MOST:
             raise MastError(f"{self.robots + self.joining} robots in all: give at most {_MOST}")
 
@@ -108,6 +116,8 @@ class SwarmConfig:
                 times = float(begin), float(end)
             except ValueError:
                 times = (0.0, 0.0)
+            if math.inf > times[0] >= times[1] > 0:
+                raise MastError(f"--partition {text}: FROM has to be smaller than TO, as {end}:{begin}")
             if not 0 <= times[0] < times[1] < math.inf:
                 raise MastError(f"--partition {text}: expected FROM:TO in seconds, as 40:80")
             found.append(times)
@@ -117,7 +127,7 @@ class SwarmConfig:
     def apart(self) -> float | None:
         """Metres that the safety layer keeps centres of robots apart; None: there is no layer, or no known size."""
         radius = getattr(self.world, "robot_radius", None)
-        return 2 * radius if self.safe and radius is not None else None
+        return 2 * radius + _ROUNDING if self.safe and radius is not None else None
 
     @property
     def dt(self) -> float:

@@ -23,20 +23,18 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task
 from mast_swarm.view.replay import write_replay
 
-USUAL = ("duplicate", "own origin", "old stamp")  # refusals that any relay over several ways brings
+USUAL = ("duplicate", "own origin", "old stamp")  # what is known already: any relay over several ways brings it
 _NO_AGE = -1.0  # of a robot that knows no living one but itself
 
 
 class Log:
-    """Grows by one row per control instant; `finish` writes the files. What is refused as a duplicate is not counted
-    among the refused messages: that is how news over several ways ends."""
+    """Grows by one row per control instant; `finish` writes the files. News that is known already is not counted among
+    the refused messages: that is how news over several ways ends."""
 
     def __init__(self, folder: Path, config: SwarmConfig, task: Task, manifest: dict[str, Any], arena: Arena) -> None:
         self.folder, self.config, self.task, self.manifest, self.arena = folder, config, task, manifest, arena
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if config.out is not None and any(folder.iterdir()):
-                raise MastError(f"{folder} is already used: give another --out")
         except OSError as error:
             raise MastError(f"cannot write to {folder}: {error.strerror}") from None
         plain = {name: value for name, value in vars(config).items() if name not in ("world", "task", "out")}
@@ -212,8 +210,8 @@ class Log:
                 "mean": float(np.mean(ages)) if ages else None,
                 "max": float(np.max(oldest)) if oldest else None,
             },
-            "refused": sum(count for reason, count in reasons.items() if reason not in USUAL),
-            "refused_by_reason": dict(sorted(reasons.items())),
+            "messages_refused": {why: count for why, count in sorted(reasons.items()) if why not in USUAL},
+            "messages_known_already": {why: reasons[why] for why in sorted(USUAL)},
             "said": self.said[:200],
             "world_ms": _spread("instant", np.array(self.busy) * 1e3),
             "machine": {
@@ -256,8 +254,14 @@ class Log:
         return recordings(self.arena.world, self.arena.state, self.frames, metrics, [about])[0]
 
 
+def check_unused(folder: Path) -> None:
+    """Raise an error for a folder that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MastError(f"{folder} is already used: give another --out")
+
+
 def refused(counters: dict[str, Any]) -> int:
-    """Messages that were refused, other than as it is usual."""
+    """Messages that were refused, other than as known already."""
     return sum(count for reason, count in counters["refused"].items() if reason not in USUAL)
 
 

@@ -18,12 +18,14 @@ from typing import Any
 
 import torch
 
-from mast_swarm.errors import MastError
+from mast_swarm.errors import MastError, Terminated
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.files import new_folder
 from mast_swarm.interop.manifest import sha256
 from mast_swarm.interop.onnx import export, policy_folder
+from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.learned import WEIGHTS_FILE
+from mast_swarm.model.policy import config_of
 from mast_swarm.robot.apart import sensing_radius
 from mast_swarm.robot.exported import MANIFEST, read_manifest
 from mast_swarm.robot.pilot import Pace
@@ -31,7 +33,7 @@ from mast_swarm.robot.trust import new_team
 from mast_swarm.swarm.arena import Arena, Status
 from mast_swarm.swarm.config import SwarmConfig
 from mast_swarm.swarm.fleet import Fleet, free_ports
-from mast_swarm.swarm.results import Log
+from mast_swarm.swarm.results import Log, check_unused
 from mast_swarm.tasks import registry as tasks
 
 _STARTING = 20.0  # seconds that processes have to get ready, and
@@ -54,10 +56,11 @@ def swarm(
     task = tasks.find(config.task)
     if tasks.task_of(config.world) is not task:
         raise MastError(f"the settings are those of a world for {config.world.task}, not for {task.name}")
+    if config.out is not None:
+        check_unused(config.out)
     source = exported(config.policy, task.name, config.task, tell)
     manifest = read_manifest(source)
-    if manifest["task"] not in (None, task.name):
-        raise MastError(f"the policy in '{source}' was trained for {manifest['task']}, not for {task.name}")
+    _check_task(config.policy, manifest["task"], task.name)
     shape = tuple(manifest["observation"]["shape"])
     world = task.make(config.settled.fitted([shape]))
     if not world.config.shows(shape):
@@ -74,10 +77,20 @@ def swarm(
     try:
         with _terminated(), tempfile.TemporaryDirectory(prefix="mast-swarm-") as scratch:
             Mission(config, arena, log, source, Path(scratch), tell, show).run()
+    except KeyboardInterrupt as stopped:
+        raise type(stopped)(f"interrupted; what happened until {log.time:g} s is in {folder}") from None
     finally:
         torch.set_num_threads(threads)
         summary = log.finish()
     return folder, summary
+
+
+def _check_task(policy: str, trained_for: str | None, task: str) -> None:
+    if trained_for not in (None, "", task):
+        raise MastError(
+            f"the policy '{policy}' was trained for {trained_for}, not for {task}: give --task {trained_for}, or "
+            "another --policy"
+        )
 
 
 @contextlib.contextmanager
@@ -86,7 +99,11 @@ def _terminated() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def asked(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, asked)
     try:
         yield
     finally:
@@ -103,6 +120,10 @@ def exported(policy: str, task: str, given: str, tell: Callable[[str], None]) ->
     folder = Path("runs") / "exports" / f"{task}-{source.name}-{weights[:8]}"
     if (folder / MANIFEST).exists() and read_manifest(folder)["weights"]["sha256"] == weights:
         return folder
+    settings = config_of(source)
+    _check_task(policy, settings.task, task)
+    if not isinstance(settings, PolicyConfig):
+        raise MastError(f"a policy of kind {settings.kind} is not run on robots: give a MAST policy (docs/robots.md)")
     tell(f"exporting {policy} to {folder}, once")
     export(name, folder, task=given if tasks.is_reference(given) else None)
     return folder

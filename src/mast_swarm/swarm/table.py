@@ -30,6 +30,12 @@ def table(log: Log) -> Table:
     shown.add_row("deadlines met", _number(last.get("deadlines_met"), ",d"))
     missed = last.get("deadlines_missed")
     shown.add_row("deadlines missed", _number(missed, ",d"), style="bold red" if missed else None)
+    for begins, heals in config.partitions:
+        if begins <= log.time < heals:
+            words, until = f"split since {begins:g} s", f"west and east do not hear each other until {heals:g} s"
+            shown.add_row(words, until, style="bold yellow")
+        elif heals <= log.time:
+            shown.add_row(f"split, {begins:g} s", f"until {heals:g} s", style="dim")
     for robot, end in list(log.ends.items())[-3:]:
         shown.add_row(f"robot {robot}, {end['t']:g} s", end["why"][:60], style="dim")
     return shown

@@ -213,6 +213,8 @@ def from_run(folder: Path) -> TrainConfig:
     except FileNotFoundError:
         raise MastError(f"no run in {folder}: nothing to resume; start with `mast train TASK --out DIR`") from None
     except (OSError, ValueError) as error:  # a MastError is a ValueError
+        if (folder.parent / "config.json").exists() and folder.name in ("best", "last"):
+            raise MastError(f"{folder} is a policy that a run made: give the run, --resume {folder.parent}") from None
         raise MastError(f"cannot read the settings of a run from {path}: {error}") from None
 
 

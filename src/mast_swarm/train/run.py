@@ -72,6 +72,10 @@ def train(
                 trainer = Trainer(wanted, options)
             with _progress(trainer) as (report, log), _signals(trainer):
                 trainer.run(report, log)
+        except KeyboardInterrupt as stopped:
+            if not str(stopped) and not (folder / "config.json").exists():
+                raise type(stopped)("interrupted before the run began; nothing was written") from None
+            raise
         except torch.OutOfMemoryError as error:
             raise MastError(
                 f"the GPU is out of memory ({str(error).splitlines()[0]}): lower --batch, --environments or --replay"
@@ -194,7 +198,7 @@ def _progress(trainer: Trainer) -> Iterator[tuple[Told, Told]]:
         )
     elif not _has_board():
         told.append("TensorBoard is not installed (pip install 'mast-swarm[tensorboard]'): see metrics.jsonl")
-    console.print("\n".join(told), soft_wrap=True, highlight=False)
+    console.print("\n".join(told), soft_wrap=True, highlight=False, markup=False)
     with contextlib.ExitStack() as at_end:
         first = trainer.finished + 1
 

@@ -494,6 +494,9 @@ def starting_policy(config: TrainConfig) -> Learned:
         {name: tuple(value.shape) for name, value in policy.state_dict().items()}
         for policy in (found, make(config.policy))
     )
+    task = task_of(config.world).name
+    if found.config.task != task:
+        raise MastError(f"--from {config.start} was trained for {found.config.task}, not for {task}: give another")
     if found.config.kind != config.policy.kind or given != wanted:
         different = checkpoint.differences(config.policy.to_dict(), found.config.to_dict(), "policy.")
         raise MastError(

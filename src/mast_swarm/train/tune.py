@@ -47,6 +47,7 @@ def tune(task_name: str, config: TuneConfig, changes: Mapping[str, Any] | None =
     base = changed(base, changes or {})
     base = replace(base, validate_every=1, epochs=base.collect + config.most, seed=config.seed)
     out = config.out or Path(f"runs/tune-{task.name}")
+    _optuna()
     out.mkdir(parents=True, exist_ok=True)
     url = _url(config.storage or str(out / "study.db"))
     if config.ray is not None and url.startswith("sqlite"):

@@ -42,7 +42,15 @@ def write_replay(path: Path | str, recordings: Recording | Sequence[Recording], 
 
 
 def _page(title: str, painter: str | Path, data: dict[str, Any]) -> str:
-    scripts = ("data.js", "curve.js", "team.js", painter, "swarm.js", "replay.js")  # as they build on each other
+    scripts = (
+        "data.js",
+        "curve.js",
+        "team.js",
+        painter,
+        "swarm.js",
+        "knowledge.js",
+        "replay.js",
+    )  # as they build on each other
 
     def part(name: str | Path) -> str:
         """A file of the page, one of another package as "package:file", or one at a path."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.knowledge import KINDS, MOST_ROBOTS
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.tasks.base import Metric, Task
 from mast_swarm.view.packing import Ruler, finite, packed
@@ -72,7 +73,8 @@ class TaskView(ABC):
         """The part of `embedded` that all tasks share; `facts` are the task's own."""
         frames, robots = recording.positions.shape[:2]
         how = channel_words(recording.delay, recording.loss, recording.failure)
-        processes = _embedded_processes(recording)
+        alive = recording.frames.get("alive")
+        added = _embedded_processes(recording), _embedded_knowledge(recording)
         return {
             "task": self.task.name,
             "policy": recording.policy,
@@ -93,9 +95,11 @@ class TaskView(ABC):
             "arrays": {
                 "positions": packed(ruler.measured(recording.positions), delta=True),
                 **{m.name: packed(recording.metrics[m.name].astype(np.float32)) for m in self.metrics},
-                **processes.pop("arrays", {}),
+                **({"alive": packed(alive.astype(np.uint8), delta=True)} if alive is not None else {}),
+                **{name: array for part in added for name, array in part.pop("arrays", {}).items()},
             },
-            **processes,
+            **added[0],
+            **added[1],
         }
 
     def title(self, axes: Axes, recording: Recording, index: int) -> None:
@@ -153,6 +157,40 @@ def _embedded_processes(recording: Recording) -> dict[str, Any]:
     }
 
 
+def _embedded_knowledge(recording: Recording) -> dict[str, Any]:
+    """What page/knowledge.js shows: what robots know of each other, and a sentence on how, for where that is little."""
+    known, told = recording.known, KINDS.get(recording.knowledge, "")
+    if recording.knowledge == "news" and not known:
+        told += f"; how old it is, is not kept in teams of more than {MOST_ROBOTS:,}"
+    elif not told and recording.delay is not None and "status" not in recording.frames:
+        told = "this recording is from before the age of news was kept: record again to see it"
+    found: dict[str, Any] = {"knows": told}
+    if known:
+        found |= {"every": int(known["every"]), "heads": int(known.get("heads", 0))}
+        names = {"age": "news_age", "hops": "news_hops", "attends": "attends", "weights": "weights"}
+        found["arrays"] = {names[name]: packed(known[name], delta=True) for name in names if name in known}
+    return found
+
+
+def _check_known(recording: Recording) -> None:
+    """Raise a MastError unless what robots know fits the positions."""
+    known, (frames, robots) = recording.known, recording.positions.shape[:2]
+    kept = -(-frames // max(1, int(known.get("every", 1))))
+    shapes: dict[str, tuple[int, ...]] = {
+        "age": (kept, robots, robots),
+        "hops": (kept, robots, robots),
+        "attends": (kept, robots, -1),
+        "weights": (kept, robots, -1, -1, known["attends"].shape[-1] if "attends" in known else 0),
+    }
+    for name, expected in shapes.items():
+        found = known[name].shape if name in known else expected
+        if len(found) != len(expected) or any(b not in (-1, a) for a, b in zip(found, expected, strict=True)):
+            raise MastError(f"the recording of {recording.policy} has {name} of shape {found}; record again")
+    at = np.arange(kept)[:, None, None] * int(known.get("every", 1))
+    if "age" in known and (known["age"].astype(np.int64) > at + 1).any():
+        raise MastError(f"the recording of {recording.policy} has news from before it began; record again")
+
+
 def check(recording: Recording) -> None:
     """Raise a MastError unless positions and metrics fit each other and can be drawn."""
     name, positions = f"the recording of {recording.policy}", recording.positions
@@ -163,6 +201,7 @@ def check(recording: Recording) -> None:
             raise MastError(f"{name} has {len(values)} values of {metric} for {len(positions)} frames")
     check_finite(recording, {"positions": positions, **recording.metrics})
     check_positive(recording, {"dt": recording.dt, "width": recording.width})
+    _check_known(recording)
 
 
 def check_finite(recording: Recording, arrays: dict[str, np.ndarray]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,19 +14,31 @@ from rich.table import Table
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Metric
 
+_EVERY = 30.0  # s between two lines of progress where there is no terminal
 REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
 
 
 @contextmanager
 def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
-    """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are."""
+    """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are.
+    In a file or a pipe: a line now and then."""
     columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     shown = Progress(*columns, TimeRemainingColumn())
     rows: dict[str, Any] = {}
+    said: dict[str, float] = {}  # when a line was last written
+
+    def line(name: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done >= total > 0 or now - said.setdefault(name, now) >= _EVERY:
+            said[name] = now
+            print(f"{name}: {done / max(total, 1):.0%}", flush=True)
 
     def titled(title: str) -> Callable[[str, int, int], None]:
         def tick(policy: str, done: int, total: int) -> None:
             name = title or policy
+            if not shown.console.is_terminal:
+                line(name, done, total)
+                return
             if name not in rows:
                 shown.start()  # only now: where nothing runs, nothing is drawn
                 rows[name] = shown.add_task(name, total=total)

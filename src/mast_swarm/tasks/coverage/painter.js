@@ -4,14 +4,6 @@ const OWN_SQUARES = 1500; // that draw what one robot has seen; a longer way is 
 const HEARD_SHOWN = 4; // robots that the text names
 const COLOUR_STEPS = 256;
 
-/** A colour as [red, green, blue], 0..255. */
-function channels(colour) {
-  const c = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
-  c.fillStyle = colour;
-  c.fillRect(0, 0, 1, 1);
-  return [...c.getImageData(0, 0, 1, 1).data.subarray(0, 3)];
-}
-
 /** Colours from the first stop to the last, [256, 3] bytes. */
 function ramp(stops) {
   const parts = stops.map(channels), table = new Uint8Array(3 * COLOUR_STEPS);
@@ -71,7 +63,7 @@ const painter = {
   ...team,
 
   about: "Robots, links and cells over the density",
-  hint: "Point at a robot to see its cell, whom it hears and what it has seen itself. Click to keep it.",
+  shows: "its cell, whom it hears and what it has seen itself",
   colours: [...team.colours, "density-low", "density-mid", "density-high", "hidden-low", "hidden-high", "cell"],
 
   toggles: [
@@ -84,6 +76,7 @@ const painter = {
 
   key: [
     team.key.robot,
+    team.key.failed,
     ["Density seen", (c, p, s) => fade(c, s, [p["density-low"], p["density-mid"], p["density-high"]])],
     ["Link", (c, p, s) => { c.strokeStyle = p.robot; c.globalAlpha = 0.6; c.lineWidth = 1.5; c.beginPath(); c.moveTo(2, s / 2); c.lineTo(s - 2, s / 2); c.stroke(); }],
     ["Density unseen", (c, p, s) => fade(c, s, [p["hidden-low"], p["hidden-high"]])],
@@ -161,12 +154,15 @@ const painter = {
 
   /** Robots that a robot hears, from number `first` on. */
   heard(r, robot, first = 0) {
+    if (!this.alive(r, robot)) return [];
     const numbers = [], x = r.now[2 * robot], y = r.now[2 * robot + 1], limit = r.communication_range ** 2;
     for (let j = first; j < r.robots; j++) {
-      if (j !== robot && (r.now[2 * j] - x) ** 2 + (r.now[2 * j + 1] - y) ** 2 < limit) numbers.push(j);
+      if (j !== robot && this.alive(r, j) && (r.now[2 * j] - x) ** 2 + (r.now[2 * j + 1] - y) ** 2 < limit) numbers.push(j);
     }
     return numbers;
   },
+
+  eachLink(r, visit) { for (let i = 0; i < r.robots; i++) for (const j of this.heard(r, i, i + 1)) visit(i, j); },
 
   spokes(c, r, view, robot, numbers) {
     for (const j of numbers) {
@@ -212,7 +208,7 @@ const painter = {
   },
 
   status(r) {
-    return `average ${r.arrays.cost_time_average[r.index].toFixed(r.metric.digits)} · ${(100 * r.seenShare[r.index]).toFixed(0)} % of the density seen`;
+    return this.withFailed(r, `average ${r.arrays.cost_time_average[r.index].toFixed(r.metric.digits)} · ${(100 * r.seenShare[r.index]).toFixed(0)} % of the density seen`);
   },
 
   describe(r, robot) {

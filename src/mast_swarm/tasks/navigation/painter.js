@@ -1,25 +1,26 @@
-// The painter of navigation recordings: goals in the colour of their state, and links to the nearest robots.
+// The painter of navigation recordings: goals in the colour and shape of their state, and links to the nearest robots.
 
 const GOAL = { unseen: 0, seen: 1, reached: 2 };
 
-function cross(c, x, y, r) { c.moveTo(x - r, y - r); c.lineTo(x + r, y + r); c.moveTo(x - r, y + r); c.lineTo(x + r, y - r); }
+function diamond(c, x, y, r) { c.moveTo(x, y - r); c.lineTo(x + r, y); c.lineTo(x, y + r); c.lineTo(x - r, y); c.closePath(); }
 
 const painter = {
   ...team,
 
   about: "Robots, goals and links",
-  hint: "Point at a robot to see whom it hears, the goals it sees and its window. Click to keep it.",
+  shows: "whom it hears, the goals it sees and its window",
   colours: [...team.colours, "seen", "unseen", "reached"],
 
   toggles: [team.toggles.links, team.toggles.trails, team.toggles.windows, { key: "goals", label: "Observed goals", shortcut: "g", on: true }],
 
   key: [
     team.key.robot,
+    team.key.failed,
     ["Goal reached", (c, p, s) => { painter.reachedGoals(c, p, [[s / 2, s / 2]], 5); }],
     ["Link", (c, p, s) => { c.strokeStyle = p.link; c.lineWidth = 1.5; c.beginPath(); c.moveTo(2, s / 2); c.lineTo(s - 2, s / 2); c.stroke(); }],
     ["Goal seen", (c, p, s) => { c.strokeStyle = p.seen; c.lineWidth = 2; c.beginPath(); cross(c, s / 2, s / 2, 4.5); c.stroke(); }],
     team.key.window,
-    ["Goal unseen", (c, p, s) => { c.strokeStyle = p.unseen; c.lineWidth = 2; c.beginPath(); cross(c, s / 2, s / 2, 4.5); c.stroke(); }],
+    ["Goal unseen", (c, p, s) => { c.strokeStyle = p.unseen; c.lineWidth = 2; c.beginPath(); diamond(c, s / 2, s / 2, 5.5); c.stroke(); }],
   ],
 
   prepare(r) {
@@ -73,12 +74,21 @@ const painter = {
   /** Lines from a robot to its entries in a [frames, robots, K] index array (0: none, else index + 1). */
   spokes(c, r, view, robot, name, points) {
     const values = r.arrays[name], k = r.shapes[name][2];
+    if (!this.alive(r, robot)) return;
     const x = view.x(r.now[2 * robot]), y = view.y(r.now[2 * robot + 1]);
     for (let j = (r.index * r.robots + robot) * k, end = j + k; j < end; j++) {
-      if (!values[j]) continue;
+      if (!values[j] || (points === r.now && !this.alive(r, values[j] - 1))) continue;
       const other = 2 * (values[j] - 1);
       c.moveTo(x, y);
       c.lineTo(view.x(points[other]), view.y(points[other + 1]));
+    }
+  },
+
+  eachLink(r, visit) {
+    const k = r.shapes.neighbours[2], from = r.index * r.robots * k;
+    for (let i = 0; i < r.robots * k; i++) {
+      const robot = Math.floor(i / k), other = r.arrays.neighbours[from + i] - 1;
+      if (other >= 0 && this.alive(r, robot) && this.alive(r, other)) visit(robot, other);
     }
   },
 
@@ -98,10 +108,10 @@ const painter = {
     c.lineCap = "round";
     this.reachedGoals(c, colours, groups[GOAL.reached], Math.max(size.robot * 1.3 + 1.2, r.success_radius * view.scale));
     c.lineWidth = size.stroke;
-    for (const [state, colour] of [[GOAL.unseen, coloured ? colours.unseen : colours.soft], [GOAL.seen, colours.seen]]) {
+    for (const [state, colour, mark] of [[GOAL.unseen, coloured ? colours.unseen : colours.soft, diamond], [GOAL.seen, colours.seen, cross]]) {
       c.strokeStyle = colour;
       c.beginPath();
-      for (const [x, y] of groups[state]) cross(c, x, y, size.goal);
+      for (const [x, y] of groups[state]) mark(c, x, y, size.goal * (mark === diamond ? 1.25 : 1));
       c.stroke();
     }
     c.lineCap = "butt";
@@ -132,16 +142,16 @@ const painter = {
   status(r) {
     const count = [0, 0, 0];
     for (const state of r.goalState) count[state]++;
-    return `${count[GOAL.reached]} reached · ${count[GOAL.seen]} seen · ${count[GOAL.unseen]} unseen`;
+    return this.withFailed(r, `${count[GOAL.reached]} reached · ${count[GOAL.seen]} seen · ${count[GOAL.unseen]} unseen`);
   },
 
   describe(r, robot) {
     const near = (name, points) => {
       const k = r.shapes[name][2], start = (r.index * r.robots + robot) * k;
       const numbers = [...r.arrays[name].subarray(start, start + k)].filter(Boolean).map((stored) => stored - 1);
-      return this.distances(r, robot, numbers, points);
+      return this.distances(r, robot, numbers.filter((n) => points !== r.now || this.alive(r, n)), points);
     };
-    const [position, speed, ...rest] = team.describe(r, robot);
-    return [position, speed, ["Hears", near("neighbours", r.now)], ["Sees goals", near("goals_seen", r.goalPoints)], ...rest];
+    const told = team.describe(r, robot);
+    return this.alive(r, robot) ? [...told, ["Hears", near("neighbours", r.now)], ["Sees goals", near("goals_seen", r.goalPoints)]] : told;
   },
 };

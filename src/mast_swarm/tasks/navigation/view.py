@@ -22,7 +22,7 @@ TIMES = (0.0, 50.0, 200.0)  # s: the start, on the way, and the end of a trainin
 
 
 class NavigationView(TaskView):
-    """Robots, their links, and goals in the colour of their state."""
+    """Robots, their links, and goals in the colour and shape of their state."""
 
     script = "mast_swarm.tasks.navigation:painter.js"
 
@@ -71,9 +71,19 @@ class NavigationView(TaskView):
         green, width = SCENE["reached"], mark * 0.16
         x, y = goals[got].T
         axes.scatter(x, y, s=2.4 * size, facecolors=green + "33", edgecolors=green, linewidths=width, zorder=2)
-        for mask, colour in ((~observed & ~got, SCENE["unseen"]), (observed & ~got, SCENE["seen"])):
-            x, y = goals[mask].T
-            axes.scatter(x, y, s=size, marker="x", color=colour, linewidths=mark * 0.24, zorder=3)
+        x, y = goals[~observed & ~got].T
+        axes.scatter(
+            x,
+            y,
+            s=0.9 * size,
+            marker="D",
+            facecolors="none",
+            edgecolors=SCENE["unseen"],
+            linewidths=mark * 0.24,
+            zorder=3,
+        )
+        x, y = goals[observed & ~got].T
+        axes.scatter(x, y, s=size, marker="x", color=SCENE["seen"], linewidths=mark * 0.24, zorder=3)
         x, y = robots.T
         axes.scatter(x, y, s=0.8 * size, color=SCENE["robot"], edgecolors="white", linewidths=width / 3, zorder=4)
         draw_failed(axes, recording, index, mark)
@@ -90,7 +100,7 @@ class NavigationView(TaskView):
             Line2D([], [], color=SCENE["link"], linewidth=1.2),
             mark("o", SCENE["reached"], SCENE["reached"] + "33", 8),
             mark("x", SCENE["seen"], SCENE["seen"], 6),
-            mark("x", SCENE["unseen"], SCENE["unseen"], 6),
+            mark("D", SCENE["unseen"], "none", 5),
         ]
         return handles, ["robot", "link", "goal reached", "goal seen", "goal unseen"]
 

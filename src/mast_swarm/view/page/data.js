@@ -41,6 +41,18 @@ function resolveColour(text) {
   return getComputedStyle(probe).color;
 }
 
+/** A colour that a canvas understands as [red, green, blue], 0..255. */
+const mixed = new Map();
+function channels(colour) {
+  if (!mixed.has(colour)) {
+    const c = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+    c.fillStyle = colour;
+    c.fillRect(0, 0, 1, 1);
+    mixed.set(colour, [...c.getImageData(0, 0, 1, 1).data.subarray(0, 3)]);
+  }
+  return mixed.get(colour);
+}
+
 /** Match a canvas's pixels to its size on the screen; the context then draws in CSS pixels. */
 function fitCanvas(canvas) {
   const ratio = window.devicePixelRatio || 1;

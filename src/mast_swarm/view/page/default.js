@@ -4,12 +4,13 @@ const painter = {
   ...team,
 
   about: "Robots and links",
-  hint: "Point at a robot to see whom it hears, its way and its window. Click to keep it.",
+  shows: "whom it hears, its way and its window",
 
   toggles: [team.toggles.links, team.toggles.trails, team.toggles.windows],
 
   key: [
     team.key.robot,
+    team.key.failed,
     ["Link", (c, p, s) => { c.strokeStyle = p.link; c.lineWidth = 1.5; c.beginPath(); c.moveTo(2, s / 2); c.lineTo(s - 2, s / 2); c.stroke(); }],
     team.key.window,
   ],
@@ -27,7 +28,7 @@ const painter = {
   /** Whether robot i hears robot j at the frame that is shown. */
   hears(r, i, j) {
     const row = r.shapes.links[2];
-    return (r.arrays.links[(r.index * r.robots + i) * row + (j >> 3)] >> (j & 7)) & 1;
+    return this.alive(r, i) && this.alive(r, j) && (r.arrays.links[(r.index * r.robots + i) * row + (j >> 3)] >> (j & 7)) & 1;
   },
 
   /** Whom a robot hears, by their numbers. */
@@ -49,6 +50,10 @@ const painter = {
     if (focus >= 0) this.focusAbove(c, r, view, size, focus, colours);
   },
 
+  eachLink(r, visit) {
+    for (let i = 0; i < r.robots; i++) for (let j = i + 1; j < r.robots; j++) if (this.hears(r, i, j) || this.hears(r, j, i)) visit(i, j);
+  },
+
   line(c, r, view, i, j) {
     c.moveTo(view.x(r.now[2 * i]), view.y(r.now[2 * i + 1]));
     c.lineTo(view.x(r.now[2 * j]), view.y(r.now[2 * j + 1]));
@@ -58,9 +63,7 @@ const painter = {
     c.strokeStyle = colours.link;
     c.lineWidth = size.link;
     c.beginPath();
-    for (let i = 0; i < r.robots; i++) {
-      for (let j = i + 1; j < r.robots; j++) if (this.hears(r, i, j) || this.hears(r, j, i)) this.line(c, r, view, i, j);
-    }
+    this.eachLink(r, (i, j) => this.line(c, r, view, i, j));
     c.stroke();
   },
 
@@ -74,12 +77,11 @@ const painter = {
 
   status(r) {
     let links = 0;
-    for (let i = 0; i < r.robots; i++) for (let j = i + 1; j < r.robots; j++) if (this.hears(r, i, j) || this.hears(r, j, i)) links++;
-    return `${links} links`;
+    this.eachLink(r, () => { links++; });
+    return this.withFailed(r, `${links} links`);
   },
 
   describe(r, robot) {
-    const [position, speed, ...rest] = team.describe(r, robot);
-    return [position, speed, ["Hears", this.distances(r, robot, this.heard(r, robot), r.now)], ...rest];
+    return [...team.describe(r, robot), ["Hears", this.distances(r, robot, this.heard(r, robot), r.now)]];
   },
 };

@@ -2,6 +2,7 @@
 
 const SPEEDS = [0.5, 1, 2, 4, 8, 16]; // simulated seconds a second
 const ICONS = { play: "M4 2.5v11l9-5.5z", pause: "M3.5 2.5h3.2v11H3.5zM9.3 2.5h3.2v11H9.3z" };
+const STILL = window.matchMedia("(prefers-reduced-motion: reduce)"), FINGERS = window.matchMedia("(pointer: coarse)");
 const $ = (id) => document.getElementById(id);
 const seconds = (t) => `${t.toFixed(1)} s`;
 
@@ -18,8 +19,9 @@ class Replay {
     this.palette = palette.map((colour) => `light-dark(${colour}, color-mix(in srgb, ${colour}, white 22%))`);
     this.duration = Math.max(...recordings.map((r) => (r.frames - 1) * r.dt)) || recordings[0].dt;
     this.step = Math.min(...recordings.map((r) => r.dt));
-    Object.assign(this, { time: 0, playing: false, speed: 8, selected: -1, hovered: -1, zoom: 1, show: {}, dirty: true, paintMs: 0 });
+    Object.assign(this, { knowledge, time: 0, playing: false, speed: 8, selected: -1, hovered: -1, zoom: 1, show: {}, dirty: true, paintMs: 0 });
     if (recordings.some((r) => r.arrays.status)) swarm.dress(painter, recordings.filter((r) => r.arrays.status));
+    knowledge.dress(painter, recordings);
     for (const r of recordings) painter.prepare(r);
     const boxes = recordings.map((r) => painter.bounds(r));
     // One view for all panels, so that the same place is at the same spot in each.
@@ -27,6 +29,7 @@ class Replay {
     this.home();
     this.header();
     this.panels = recordings.map((r) => this.panel(r));
+    $("panels").classList.toggle("four", recordings.length === 4);
     this.curve = new Curve($("curve"), recordings, this.duration, (t) => this.seek(t));
     this.values = recordings.map((r) => this.value(r));
     this.controls();
@@ -34,7 +37,54 @@ class Replay {
     this.theme();
     const observer = new ResizeObserver(() => this.touch());
     for (const canvas of document.querySelectorAll("canvas")) observer.observe(canvas);
+    this.defaults = { ...this.show };
+    window.addEventListener("hashchange", () => this.recall());
+    // It starts by itself, unless a link says where to stand or someone has asked for less motion.
+    if (!this.recall() && this.duration > this.step / 2 && !STILL.matches) this.play(true);
     requestAnimationFrame((now) => this.loop(now));
+  }
+
+  /** What a link has to say so that it opens this view: time, robot, place, layer and head, and what is shown. */
+  get address() {
+    const told = new URLSearchParams({ t: +this.time.toFixed(2) });
+    if (this.playing) told.set("play", 1);
+    if (this.selected >= 0) told.set("robot", this.selected);
+    if (this.zoom > 1) { told.set("zoom", +this.zoom.toPrecision(4)); told.set("at", this.centre.map((v) => +v.toFixed(2)).join()); }
+    for (const name of ["layer", "head"]) if (knowledge[name] >= 0) told.set(name, knowledge[name] + 1);
+    const turned = Object.keys(this.show).filter((key) => this.show[key] !== this.defaults[key]);
+    if (turned.length) told.set("turned", turned.join());
+    return `#${told}`;
+  }
+
+  /** Put the view into the page's address; while it plays once a second, since browsers count. */
+  remember(now) {
+    if (this.playing && now - (this.remembered ?? -1e9) < 1000) return;
+    const { address } = this;
+    if (address === this.written) return;
+    Object.assign(this, { remembered: now, written: address });
+    try { history.replaceState(history.state, "", address); } catch { /* a frame that may not: the page works without */ }
+  }
+
+  /** Take the view from the page's address; whether it told one. What is no number there, or out of range, is left. */
+  recall() {
+    const told = new URLSearchParams(location.hash.slice(1)), number = (name) => (told.get(name) ? Number(told.get(name)) : NaN);
+    if (!Number.isFinite(number("t"))) return false;
+    const robot = number("robot"), at = (told.get("at") ?? "").split(",").map(Number);
+    this.selected = Number.isInteger(robot) && robot >= 0 && this.recordings.some((r) => robot < r.robots) ? robot : -1;
+    this.home();
+    if (number("zoom") > 1 && at.length === 2 && at.every(Number.isFinite)) Object.assign(this, { zoom: Math.min(number("zoom"), 40), centre: at });
+    for (const name of ["layer", "head"]) {
+      const box = $(`attention-${name}`), index = number(name) - 1;
+      if (!box) continue;
+      knowledge[name] = Number.isInteger(index) && index >= 0 && index < box.length - 1 ? index : -1;
+      box.value = knowledge[name];
+    }
+    const turned = (told.get("turned") ?? "").split(",");
+    for (const key of Object.keys(this.show)) this.set[key](this.defaults[key] !== turned.includes(key));
+    this.play(false);
+    this.seek(number("t"));
+    if (told.has("play") && !STILL.matches) this.play(true);
+    return true;
   }
 
   get focus() { return this.hovered >= 0 ? this.hovered : this.selected; }
@@ -54,9 +104,20 @@ class Replay {
     const { label } = this.recordings[0].metric, title = label[0].toUpperCase() + label.slice(1);
     $("curve-title").textContent = title;
     $("curve").setAttribute("aria-label", `${title} over time, one line a policy; drag to move in time`);
-    $("inspected").firstElementChild.textContent = painter.hint;
+    this.hint = $("inspected").firstElementChild;
+    const words = () => { this.hint.textContent = this.hints(); };
+    FINGERS.addEventListener("change", words);
+    words();
     $("facts").append(...common.map((text) => element("li", { textContent: text })));
     this.recordings.forEach((r) => { r.about = r.facts.filter((fact) => !common.includes(fact)).join(" · "); });
+  }
+
+  /** What there is to see of a robot, in the words of those who point and of those who tap. */
+  hints() {
+    const told = [["hasNews", "whom it has heard of and how old that news is"], ["hasAttention", "where its attention goes"]];
+    const known = told.filter(([has]) => this.recordings.some((r) => knowledge[has](r))).map(([, words]) => words);
+    const more = known.length ? `; and ${known.join(", and ")}` : "";
+    return FINGERS.matches ? `Tap a robot to see ${painter.shows}${more}.` : `Point at a robot to see ${painter.shows}${more}. Click to keep it.`;
   }
 
   heading(name, r, text) {
@@ -82,20 +143,30 @@ class Replay {
   }
 
   pointer(panel) {
-    const { canvas } = panel;
-    let pressed = null;
+    const { canvas } = panel, down = new Map(); // pointers on the canvas, where they are
+    let dragged = false;
     const pick = (event) => painter.pick(panel.r, panel.view, event.offsetX, event.offsetY, event.pointerType === "touch" ? 26 : 14);
-    canvas.addEventListener("pointermove", (event) => {
-      if (pressed && this.zoom > 1 && Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > 4) pressed.dragged = true;
-      if (pressed?.dragged) {
-        this.centre = this.centre.map((v, i) => v - ((i ? -1 : 1) * (i ? event.movementY : event.movementX)) / panel.view.scale);
-        this.touch();
-      } else if (event.pointerType !== "touch") this.hover(pick(event));
+    const world = ([x, y]) => { const box = canvas.getBoundingClientRect(); return [panel.view.worldX(x - box.left), panel.view.worldY(y - box.top)]; };
+    const middle = () => [0, 1].map((i) => [...down.values()].reduce((sum, point) => sum + point[i], 0) / down.size);
+    const spread = () => { const [a, b] = down.values(); return Math.max(Math.hypot(a[0] - b[0], a[1] - b[1]), 1); };
+    canvas.addEventListener("pointerdown", (event) => {
+      if (!down.size) dragged = false;
+      down.set(event.pointerId, [event.clientX, event.clientY]);
     });
-    canvas.addEventListener("pointerleave", () => this.hover(-1));
-    canvas.addEventListener("pointerdown", (event) => { pressed = { x: event.clientX, y: event.clientY, dragged: false }; });
-    window.addEventListener("pointerup", () => setTimeout(() => { pressed = null; }));
-    canvas.addEventListener("click", (event) => { if (!pressed?.dragged) this.select(pick(event)); });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!down.has(event.pointerId)) { if (event.pointerType !== "touch") this.hover(pick(event)); return; }
+      const before = middle(), wide = down.size === 2 ? spread() : 0, from = down.get(event.pointerId);
+      if (!dragged && down.size < 2 && (this.zoom === 1 || Math.hypot(event.clientX - from[0], event.clientY - from[1]) <= 4)) return;
+      dragged = true;
+      down.set(event.pointerId, [event.clientX, event.clientY]);
+      if (wide) this.magnify(spread() / wide, world(middle()));
+      const after = middle(), { scale } = panel.view;
+      if (this.zoom > 1) this.centre = [this.centre[0] - (after[0] - before[0]) / scale, this.centre[1] + (after[1] - before[1]) / scale];
+      this.touch();
+    });
+    canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") this.hover(-1); });
+    for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, (event) => down.delete(event.pointerId));
+    canvas.addEventListener("click", (event) => { if (!dragged) this.select(pick(event)); });
     canvas.addEventListener("dblclick", () => this.home());
     canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page; a pinch arrives with ctrl
@@ -137,7 +208,10 @@ class Replay {
     for (const speed of SPEEDS) $("speed").append(new Option(`${speed}×`, speed));
     $("speed").addEventListener("change", () => this.setSpeed(Number($("speed").value)));
     this.setSpeed(this.speed);
+    this.set = {};
     for (const toggle of painter.toggles) this.toggle(toggle);
+    $("choice").append(...knowledge.choice(this.recordings, () => this.touch()));
+    $("link").addEventListener("click", () => this.copy());
     // A button that was clicked gives the focus back, so that the space bar plays again.
     document.addEventListener("click", (event) => { if (event.detail) event.target.closest?.("button")?.blur(); });
   }
@@ -150,8 +224,21 @@ class Replay {
     button.setAttribute("aria-keyshortcuts", shortcut);
     const set = (value) => { this.show[key] = value; button.setAttribute("aria-pressed", value); this.touch(); };
     button.addEventListener("click", () => set(!this.show[key]));
+    this.set[key] = (value) => set(value && possible);
     set(on && possible);
     $("toggles").append(button);
+  }
+
+  /** A link to what is shown now, into the clipboard or, where that is not allowed, before the user's eyes. */
+  async copy() {
+    this.written = undefined;
+    this.remember(Infinity);
+    const { href } = window.location;
+    try {
+      await navigator.clipboard.writeText(href);
+      $("link").textContent = "Copied";
+      setTimeout(() => { $("link").textContent = "Copy link"; }, 1500);
+    } catch { window.prompt("Copy this link", href); }
   }
 
   setSpeed(speed) { this.speed = speed; $("speed").value = speed; }
@@ -230,12 +317,15 @@ class Replay {
       if (this.time >= this.duration) this.play(false);
     }
     if (this.dirty) this.paint();
+    this.remember(now);
     requestAnimationFrame((next) => this.loop(next));
   }
 
   paint() {
     this.dirty = false;
     const start = performance.now();
+    // A finger scrolls the page past a whole world, and moves a part of it.
+    $("panels").style.setProperty("--touch", this.zoom > 1 ? "none" : "pan-y");
     for (const panel of this.panels) this.paintPanel(panel);
     this.curve.paint(this.time, this.colours);
     $("clock").innerHTML = `${seconds(this.time)} <small>/ ${seconds(this.duration)}</small>`;
@@ -276,17 +366,25 @@ class Replay {
     c.fillText(text, x + pixels + 6, y + 4);
   }
 
+  /** The list of what a robot knows, made anew only when it has changed. */
+  known(r, robot) {
+    const state = [robot, knowledge.frame(r), knowledge.layer, knowledge.head, this.colours.number, painter.alive(r, robot)].join();
+    if (r.listed !== state) Object.assign(r, { listed: state, list: knowledge.list(r, robot, this.colours) });
+    return r.list;
+  }
+
   inspect() {
     const robot = this.focus;
     if (robot === this.shownRobot && robot < 0) return;
     this.shownRobot = robot;
-    this.hint ??= $("inspected").firstElementChild;
     $("inspector-title").textContent = robot < 0 ? "Robot" : `Robot ${robot}`;
     const blocks = robot < 0 ? [this.hint] : this.recordings.filter((r) => robot < r.robots).flatMap((r) => [
       this.heading("h3", r, r.policy),
       element("dl", {}, ...painter.describe(r, robot).flatMap(([name, text]) => [
         element("dt", { textContent: name }), element("dd", { textContent: text })])),
+      ...this.known(r, robot),
     ]);
+    $("choice").hidden = robot < 0 || !$("choice").childNodes.length;
     $("inspected").replaceChildren(...blocks);
   }
 }

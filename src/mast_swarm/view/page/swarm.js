@@ -20,7 +20,7 @@ const swarm = {
         c.beginPath(); dot(c, s * 0.62, s / 2, 3); c.fill();
       }],
       [`News ${+oldest.toPrecision(2)} s old`, (c, p, s) => { c.fillStyle = p.stale; c.beginPath(); dot(c, s / 2, s / 2, 4.5); c.fill(); }],
-      ["Dead", (c, p, s) => { swarm.dead(c, s / 2, s / 2, 4.5, p); }],
+      ["Dead", (c, p, s) => { team.failed(c, s / 2, s / 2, 4.5, p); }],
       ["Not there yet", (c, p, s) => { c.strokeStyle = p.robot; c.lineWidth = 1.3; c.beginPath(); dot(c, s / 2, s / 2, 4); c.stroke(); }],
     ];
   },
@@ -29,7 +29,7 @@ const swarm = {
   dress(painter, recordings) {
     const plain = { ...painter };
     Object.assign(painter, {
-      colours: [...plain.colours, "pulse", "stale", "dead"],
+      colours: [...plain.colours, "pulse", "stale"],
       toggles: [...plain.toggles, ...this.toggles],
       key: [...plain.key, ...this.key(recordings)],
       place(r, time) { plain.place.call(painter, r, time); r.fraction = locate(r, time).fraction; },
@@ -84,22 +84,10 @@ const swarm = {
     c.fill();
   },
 
-  dead(c, x, y, radius, colours) {
-    c.fillStyle = c.strokeStyle = colours.dead;
-    c.globalAlpha = 0.45;
-    c.beginPath(); dot(c, x, y, radius); c.fill();
-    c.globalAlpha = 1;
-    c.lineWidth = Math.max(radius * 0.4, 1.2);
-    c.beginPath();
-    c.moveTo(x - radius, y - radius); c.lineTo(x + radius, y + radius);
-    c.moveTo(x - radius, y + radius); c.lineTo(x + radius, y - radius);
-    c.stroke();
-  },
-
   robots(c, r, view, size, colours) {
     for (let i = 0; i < r.robots; i++) {
       const x = view.x(r.now[2 * i]), y = view.y(r.now[2 * i + 1]), state = r.arrays.status[r.index * r.robots + i];
-      if (state === STATUS.dead) { this.dead(c, x, y, size.robot, colours); continue; }
+      if (state === STATUS.dead) { team.failed(c, x, y, size.robot, colours); continue; }
       const share = r.shown.ages ? Math.min(Math.max((this.age(r, i) - r.fresh) / (r.stale - r.fresh), 0), 1) : 0;
       c.beginPath(); dot(c, x, y, size.robot);
       c.lineWidth = size.robot * 0.35;

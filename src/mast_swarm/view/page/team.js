@@ -1,15 +1,18 @@
 // What the painters of all tasks share: robots that move, their trails and windows, and the robot that is pointed at.
 //
-// A task's painter is this and more, under the name `painter`: about, hint, colours, toggles, key, prepare, bounds, place, paint, status, describe.
+// A task's painter is this and more, under the name `painter`: about, shows, colours, toggles, key, prepare, bounds, place, paint, eachLink, status, describe.
 
 const TRAIL_SECONDS = 40;
 const TRAIL_SEGMENTS = 12000; // in all; more robots get coarser trails, so that a frame stays cheap
 const FADES = [0.12, 0.24, 0.4, 0.6]; // opacity of a trail, oldest part first
 
 function dot(c, x, y, r) { c.moveTo(x + r, y); c.arc(x, y, r, 0, 2 * Math.PI); }
+function cross(c, x, y, r) { c.moveTo(x - r, y - r); c.lineTo(x + r, y + r); c.moveTo(x - r, y + r); c.lineTo(x + r, y - r); }
 
 const team = {
-  colours: ["robot", "link", "focus", "world", "line", "soft", "ink", "card"], // names in the style sheet
+  shows: "its way and its window", // when one points at a robot
+
+  colours: ["robot", "link", "focus", "dead", "world", "line", "soft", "ink", "card"], // names in the style sheet
 
   toggles: {
     links: { key: "links", label: "Links", shortcut: "l", on: true },
@@ -19,6 +22,7 @@ const team = {
 
   key: {
     robot: ["Robot", (c, p, s) => { c.fillStyle = p.robot; c.beginPath(); dot(c, s / 2, s / 2, 4.5); c.fill(); }],
+    failed: ["Failed", (c, p, s) => { team.failed(c, s / 2, s / 2, 4.5, p); }, (r) => r.arrays.alive !== undefined],
     window: ["Window", (c, p, s) => { c.strokeStyle = p.robot; c.setLineDash([3, 2]); c.beginPath(); dot(c, s / 2, s / 2, 7); c.stroke(); c.setLineDash([]); }, (r) => r.attention_radius !== null],
   },
 
@@ -52,9 +56,40 @@ const team = {
     c.strokeStyle = colours.world;
     c.lineWidth = size.robot * 0.35;
     c.beginPath();
-    for (let i = 0; i < r.robots; i++) dot(c, view.x(r.now[2 * i]), view.y(r.now[2 * i + 1]), size.robot);
+    for (let i = 0; i < r.robots; i++) if (this.alive(r, i)) dot(c, view.x(r.now[2 * i]), view.y(r.now[2 * i + 1]), size.robot);
     if (size.robot > 2.5) c.stroke();
     c.fill();
+    for (let i = 0; i < r.robots; i++) if (!this.alive(r, i)) this.failed(c, view.x(r.now[2 * i]), view.y(r.now[2 * i + 1]), size.robot, colours);
+  },
+
+  /** Whether a robot has not failed by the frame that is shown: those that have stand still and are silent. */
+  alive(r, robot) { return !r.arrays.alive || r.arrays.alive[r.index * r.robots + robot] === 1; },
+
+  /** The mark of a robot that is gone: a cross over a faint disk. */
+  failed(c, x, y, radius, colours) {
+    c.fillStyle = c.strokeStyle = colours.dead;
+    c.globalAlpha = 0.45;
+    c.beginPath(); dot(c, x, y, radius); c.fill();
+    c.globalAlpha = 1;
+    c.lineWidth = Math.max(radius * 0.4, 1.2);
+    c.beginPath(); cross(c, x, y, radius); c.stroke();
+  },
+
+  /** How many robots are linked to a robot now, over any number of links; a painter's `eachLink(r, visit)` names the links. */
+  connected(r, robot) {
+    if (r.joinedAt !== r.index) {
+      const root = Uint32Array.from({ length: r.robots }, (_, i) => i), find = (i) => { while (root[i] !== i) i = root[i] = root[root[i]]; return i; };
+      this.eachLink(r, (i, j) => { root[find(i)] = find(j); });
+      Object.assign(r, { joinedAt: r.index, joined: root.map(find) });
+    }
+    return r.joined.reduce((count, label) => count + (label === r.joined[robot]), 0) - 1;
+  },
+
+  /** How many have failed, in front of what else a status says. */
+  withFailed(r, text) {
+    let count = 0;
+    for (let i = 0; i < r.robots; i++) count += !this.alive(r, i);
+    return count ? `${count} failed · ${text}` : text;
   },
 
   windows(c, r, view, colours) {
@@ -118,7 +153,9 @@ const team = {
     c.fillStyle = colours.robot;
     c.strokeStyle = colours.focus;
     c.lineWidth = 2;
-    c.beginPath(); dot(c, x, y, radius); c.fill(); c.stroke();
+    c.beginPath(); dot(c, x, y, radius);
+    if (this.alive(r, robot)) c.fill();
+    c.stroke();
     c.font = "600 12px system-ui, sans-serif";
     c.textAlign = "left"; c.textBaseline = "bottom";
     c.lineWidth = 3;
@@ -145,6 +182,7 @@ const team = {
     const to = Math.min(from + size, r.track.length - 2 * r.robots + at);
     const speed = Math.hypot(r.track[to] - r.track[from], r.track[to + 1] - r.track[from + 1]) / r.dt;
     return [
+      ...(this.alive(r, robot) ? [] : [["State", "failed: stands still, says nothing"]]),
       ["Position", `${r.now[at].toFixed(1)}, ${r.now[at + 1].toFixed(1)} m`],
       ["Speed", `${speed.toFixed(1)} m/s`],
       ...(r.attention_radius === null ? [] : [["Window", `${+r.attention_radius.toPrecision(4)} m`]]),
