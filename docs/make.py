@@ -105,8 +105,8 @@ def play_room() -> str:
     least = min(row["frames_per_second"] for row in (late, now))
     return (
         f"So 100 robots were drawn at {least:.0f} frames per second or more. With delay a control period took\n"
-        f"{late['period_cpu_ms'] / 1000:.1f} s of CPU, so that {late['periods_per_second']:.1f} of them came per second: "
-        "what bounds it is every robot's own view.\n"
+        f"{late['period_cpu_ms'] / 1000:.1f} s of CPU, so that {late['periods_per_second']:.1f} came per second:"
+        " what bounds it is every robot's own view.\n"
     )
 
 
