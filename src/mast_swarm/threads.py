@@ -2,7 +2,7 @@
 
 Threads of OpenMP that wait for each other, or for work, do so by spinning, for milliseconds each time. Where other
 programs want the cores too, a step then waits again and again for a thread that has no core, while one that has
-nothing to do holds it: up to 40 times as long (`benchmarks/crowded.py`). Two rules keep clear of it: threads that wait
+nothing to do holds it: many times as long (`benchmarks/crowded.py`). Two rules keep clear of it: threads that wait
 sleep (`sleep_while_waiting`), and little work is done by one thread (`enough_for`).
 """
 

@@ -17,7 +17,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate import bench, cost, measure
 from mast_swarm.evaluate.bench import Setting, bench_scale
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
-from mast_swarm.evaluate.measure import Clock, Memory, file_name, medians
+from mast_swarm.evaluate.measure import Clock, file_name, medians
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model import Policy, PolicyConfig
 from mast_swarm.tasks.navigation.config import NavigationConfig
@@ -35,6 +35,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "WARM", (8,))
     monkeypatch.setattr(bench, "SETTLED", 3)
     monkeypatch.setattr(bench, "arithmetic", lambda device, precision: (1e11, "a guess"))
+
+
+def printed(code: str) -> list[float]:
+    """The numbers that a process of its own prints: memory that other tests have freed would be used again here."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [float(line) for line in done.stdout.splitlines()]
 
 
 def test_arithmetic_is_that_of_a_count_by_hand() -> None:
@@ -73,17 +80,17 @@ def test_growth_fits_a_line() -> None:
 
 def test_a_clock_counts_what_has_a_name() -> None:
     def run(clock: Clock) -> None:
-        time.sleep(0.02)
+        time.sleep(0.2)
         clock.mark()
         clock.mark("nothing")
-        time.sleep(0.02)
+        time.sleep(0.2)
         clock.mark()
-        time.sleep(0.01)
+        time.sleep(0.1)
         clock.mark("something")
 
     found = medians(run, CPU, 0.0, least=2, warm=0)
     assert list(found) == ["nothing", "something", "whole"]
-    assert found["nothing"] < 5 and found["something"] > 9
+    assert found["nothing"] < 50 and found["something"] > 99
     assert found["whole"] < 1.2 * (found["nothing"] + found["something"])
 
 
@@ -92,24 +99,34 @@ def test_medians_leave_out_warm_runs_and_stop_in_time() -> None:
 
     def run(clock: Clock) -> None:
         clock.mark()
-        time.sleep(0.05 if len(runs) < 2 else 0.001)
+        time.sleep(0.5 if len(runs) < 2 else 0.001)
         runs.append(0)
         clock.mark("work")
 
-    assert medians(run, CPU, 0.0, least=3, warm=2)["work"] < 40 and len(runs) == 5
+    assert medians(run, CPU, 0.0, least=3, warm=2)["work"] < 400 and len(runs) == 5
     runs.clear()
     medians(run, CPU, 60.0, most=7, warm=2)
     assert len(runs) == 9
 
 
+ABOVE = """
+import torch
+from mast_swarm.evaluate.measure import Memory
+
+memory = Memory(torch.device("cpu"))
+big = torch.ones(30_000_000)
+del big
+print(memory.peak())
+memory.restart()
+print(memory.peak())
+"""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a peak can be forgotten")
 def test_memory_is_the_peak_above_what_there_was() -> None:
-    memory = Memory(CPU)
-    big = torch.ones(30_000_000)
-    del big
-    assert 1.1e8 < memory.peak() < 3e8
-    memory.restart()
-    assert memory.peak() < 5e7
+    first, then = printed(ABOVE)
+    assert 1.1e8 < first < 3e8
+    assert then < 5e7
 
 
 def test_names_of_files_bear_the_machine() -> None:
@@ -244,17 +261,30 @@ def test_default_sizes_are_those_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
     assert bench._fitting(setting, ScaleConfig(agents=(10**9, 5))) == [5, 10**9]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there a peak can be forgotten")
-@torch.inference_mode()
-def test_the_estimate_that_refuses_is_above_what_a_step_takes() -> None:
-    setting, agents = Setting(ScaleConfig(), CPU), 4_000
+STEP = f"""
+import torch
+from mast_swarm.evaluate import cost
+from mast_swarm.evaluate.bench import Setting
+from mast_swarm.evaluate.bench_config import ScaleConfig
+from mast_swarm.evaluate.measure import Memory
+
+cpu, agents = torch.device("cpu"), 4_000
+setting = Setting(ScaleConfig(), cpu)
+with torch.inference_mode():
     setting.together(agents).step()  # loads what is compiled
-    memory = Memory(CPU)
+    memory = Memory(cpu)
     loop = setting.together(agents)
     memory.restart()
     loop.step()
-    needed = cost.step_bytes(setting.model, agents, DENSITY)
-    assert needed / 3 < memory.peak() < 1.2 * needed
+print(memory.peak())
+print(cost.step_bytes(setting.model, agents, {DENSITY}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a peak can be forgotten")
+def test_the_estimate_that_refuses_is_above_what_a_step_takes() -> None:
+    peak, needed = printed(STEP)
+    assert needed / 3 < peak < 1.2 * needed
 
 
 MEASURED = [  # environments, robots, device, bytes: from the files in benchmarks/results

@@ -227,6 +227,7 @@ def test_policies_of_ones_own_are_exported_and_listed(folder: Path, tmp_path: Pa
 def test_the_command_serves_until_it_is_stopped(folder: Path) -> None:
     """As a process, so that Ctrl-C is tried too."""
     code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have turned it off
         "import mast_swarm.play.run as run, sys\nfrom pathlib import Path\nfrom mast_swarm.cli import main\n"
         f"site_files = run.site_files\nrun.site_files = lambda p, m: site_files(p, m, Path({str(folder)!r}))\n"
         "main(['play', '--no-open', '--port', '0'])"

@@ -288,7 +288,7 @@ def test_a_pace_is_positive(field: str) -> None:
 def test_the_safety_layer_slows_a_robot_down_before_another(robots: Any, goes: float) -> None:
     far = (500_000.0, 4_000_000.0)  # as UTM has it: a frame changes nothing
     body = Body(lambda _: Sensed(far, np.ones(4, np.float32), robots=robots))
-    stopped(make(body, safe=5.0), 0.2)
+    stopped(make(body, safe=5.0), 0.5)
     assert len(body.told) > 1
     assert all(told == pytest.approx([goes, 0.0], abs=1e-3) and told[0] <= goes for told in body.told[:-1])
 

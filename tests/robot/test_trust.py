@@ -266,13 +266,13 @@ def test_a_slow_disk_does_not_hold_a_robot_up(tmp_path: Path, monkeypatch: pytes
     write = stamps_module.write_whole
 
     def slow(file: Path, text: str, mode: int) -> None:
-        time.sleep(0.5)
+        time.sleep(2.0)
         write(file, text, mode)
 
     monkeypatch.setattr(stamps_module, "write_whole", slow)
     began = time.monotonic()
     assert [stamps.next(now) for now in (400, 600, 700, 1000)] == [400, 600, 700, 1000]
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 1.5
     assert stamps.next(1001) == 1001 and int((tmp_path / "stamp").read_text()) >= 1001  # used up: it waits again
     stamps.close()
     assert int((tmp_path / "stamp").read_text()) == 1001

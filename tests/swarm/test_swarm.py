@@ -158,8 +158,11 @@ def test_nobody_is_left_behind(exported_folder: Path, tmp_path: Path, sent: sign
         "--out",
         tmp_path / "out",
     ]
+    # A shell that runs this in the background may have turned Ctrl-C off.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from mast_swarm.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "mast_swarm", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     ends = time.monotonic() + 90
     while time.monotonic() < ends and len(robots := robots_of(process.pid)) < 2:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pyarrow.parquet as pq
 import pytest
 
@@ -47,7 +48,9 @@ def test_the_space_is_the_papers() -> None:
 
 @pytest.mark.slow
 def test_a_study_goes_on_where_it_was_and_is_not_mixed_with_another(tmp_path: Path) -> None:
+    style = {name: value for name, value in matplotlib.rcParams.items() if not name.startswith("backend")}
     study = tune("navigation", settings(out=tmp_path), SMALL)
+    assert {name: matplotlib.rcParams[name] for name in style} == style  # Optuna's plots have a style of their own
     assert len(study.trials) == 3 and isinstance(study.pruner, optuna.pruners.HyperbandPruner)
     params = [trial.params for trial in study.trials]
     before = pq.read_table(tmp_path / "trials.parquet").to_pylist()

@@ -345,14 +345,16 @@ class Pilot:
             peer, datagram = self._backlog.popleft()
             taken += 1
             if taken % CONFIRMED == 0:  # one confirmation speaks of no more than its window
-                for to, confirmation in self.node.confirmations():
-                    self.network.send(confirmation, to)
+                self._confirm()
             self._hears(peer)
             if len(datagram) > HEADER.size:
                 self._heard[peer] += 1
             self.node.on_datagram(peer, datagram, time.time_ns())
             if time.monotonic() >= until:
                 break
+        self._confirm()
+
+    def _confirm(self) -> None:
         for to, datagram in self.node.confirmations():
             self.network.send(datagram, to)
 

@@ -269,8 +269,8 @@ def _plots(study: Study, base: TrainConfig, out: Path) -> None:
     matplotlib.use("Agg")
     optuna = _optuna()
     name = tasks.task_of(base.world).metric.words
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Optuna's plots are experimental, and say so
+    with warnings.catch_warnings(), matplotlib.rc_context():  # Optuna sets a style for the whole process
+        warnings.simplefilter("ignore")  # its plots are experimental, and say so
         draw = optuna.visualization.matplotlib
         history = draw.plot_optimization_history(study, target_name=name)
         history.figure.savefig(out / "history.png", dpi=130, bbox_inches="tight")

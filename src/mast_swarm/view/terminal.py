@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,9 +30,9 @@ def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
 
     def line(name: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if done >= total > 0 or now - said.setdefault(name, now) >= _EVERY:
+        if now - said.setdefault(name, now) >= _EVERY:
             said[name] = now
-            print(f"{name}: {done / max(total, 1):.0%}", flush=True)
+            print(f"{name}: {done / max(total, 1):.0%}", file=sys.stderr, flush=True)
 
     def titled(title: str) -> Callable[[str, int, int], None]:
         def tick(policy: str, done: int, total: int) -> None:
