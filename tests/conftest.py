@@ -20,6 +20,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture(autouse=True)
+def no_kernel_fails() -> Iterator[None]:
+    """On a GPU a kernel that fails is replaced by plain torch, which a test of results alone would not see."""
+    yield
+    from mast_swarm.kernels import failed
+
+    assert not failed
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
     """One thread for torch: the tensors here are small, and waking others costs more than they bring."""

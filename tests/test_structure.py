@@ -52,6 +52,7 @@ RANKS |= {
     "__main__": 7,
 }
 BESIDE = {
+    "kernels": {"errors", "steady"},  # a kernel that fails ends steady work
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.chance import MIXING, combine, uniform
-from mast_swarm.kernels import USABLE, on_gpu
+from mast_swarm.kernels import USABLE, on_gpu, tried
 
 gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:
@@ -110,11 +110,16 @@ def explored(
     """Commands [B, N, 2] from predictions [B, N, 3] and all of the above: headings of seeds [B] at a time [B] in units
     of the exploration time, what pushes robots away [B, N, 2] (None: nothing), a leash of `reach` metres to the
     landmark [B, N, 2]."""
-    given = (prediction, landmark, time) if away is None else (prediction, landmark, time, away)
-    quick = gpu is not None and on_gpu(prediction) and all(t.dtype == torch.float32 for t in given)
-    if quick and prediction.numel() and not prediction.requires_grad and not torch.compiler.is_compiling():
-        return gpu.explored(prediction, landmark, seeds, time, reach, away, PUSH, MIXING)
-    headings = heading(seeds, time, prediction.shape[1])
-    if away is not None:
-        headings = turned(headings, away)
-    return fill(prediction, leashed(headings, landmark, reach))
+    numbers = (prediction, landmark, time) if away is None else (prediction, landmark, time, away)
+    quick = gpu is not None and on_gpu(prediction) and all(t.dtype == torch.float32 for t in numbers)
+
+    def plain() -> Tensor:
+        headings = heading(seeds, time, prediction.shape[1])
+        if away is not None:
+            headings = turned(headings, away)
+        return fill(prediction, leashed(headings, landmark, reach))
+
+    if not quick or not prediction.numel() or prediction.requires_grad or torch.compiler.is_compiling():
+        return plain()
+    given = (prediction, landmark, seeds, time, reach, away, PUSH, MIXING)
+    return tried("exploration", lambda: gpu.explored(*given), plain)

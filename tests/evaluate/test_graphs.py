@@ -6,19 +6,21 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import mast_swarm
 from devices import DEVICE, few
-from mast_swarm import explore
+from mast_swarm import explore, kernels
 from mast_swarm.comms.config import Channel
+from mast_swarm.evaluate import graphs
 from mast_swarm.evaluate.actors import Central, make_actor
 from mast_swarm.evaluate.graphs import CapturedLoop, capturable, capture
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.model import windowed
+from mast_swarm.model import lists, windowed
 from mast_swarm.space import graph, neighbours
 from mast_swarm.steady import Steady, answer, may_ask, room_for
 from waiting import Waits, as_on_a_gpu, unwaiting, waits
@@ -70,8 +72,10 @@ def large_from_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("room", [1.25, 0.3], ids=["roomy", "outgrown"])
-def test_steps_of_a_large_team(room: float, large_from_one: None) -> None:
-    """By lists of a fixed length, also where they turn out too short: then with more room again."""
+def test_steps_of_a_large_team(room: float, large_from_one: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By lists of a fixed length, also where they turn out too short: then with more room again. By the same kernels as
+    the plain steps, however few robots there are."""
+    monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     config = mast_swarm.NavigationConfig(agents=few(300, 5))
     world, seeds, steps = mast_swarm.Navigation(config, DEVICE), few([3, 4], [3]), few(40, 2)
     policy = mast_swarm.Policy(REMEMBERS, seed=1).to(DEVICE)
@@ -173,14 +177,74 @@ def test_nothing_is_captured_on_a_cpu() -> None:
     assert capture(loop, 3) is None
 
 
+class Growing(mast_swarm.Navigation):
+    """Its lists are longer from step to step."""
+
+    def observe(self, state):
+        room_for(4 * (state.step[:1] + 1))
+        return super().observe(state)
+
+
+@pytest.mark.parametrize("fails", ["never", "later", "at once"])
+def test_what_cannot_be_captured_runs_as_before(
+    fails: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No memory for a graph at the start, or when lists have outgrown their room."""
+    monkeypatch.setattr(CapturedLoop, "LOOK", 4)
+    monkeypatch.setattr(graphs, "capturable", lambda loop: True)
+    captures = []
+
+    def captured(work, device, alone):
+        captures.append(work)
+        if fails == "at once" or (fails == "later" and len(captures) > 1):
+            raise torch.OutOfMemoryError("no memory")
+        return work
+
+    monkeypatch.setattr(graphs, "captured", captured)
+    world, policy = Growing(NAVIGATION), mast_swarm.Policy(REMEMBERS, seed=1)
+    plain = rollout(world, policy, [3, 4], 20, plain=True)
+    with caplog.at_level(logging.WARNING, "mast_swarm"):
+        ran = rollout(world, policy, [3, 4], 20)
+    assert caplog.text.count("cannot be captured") == (fails != "never")
+    assert {"never": len(captures) > 2, "later": len(captures) == 2, "at once": len(captures) == 1}[fails]
+    assert torch.equal(ran.state.positions, plain.state.positions)
+    for metric, values in plain.metrics.items():
+        assert (ran.metrics[metric] == values).all()
+
+
+def test_a_graph_is_captured_without_a_kernel_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given):
+        raise TypeError("no such instruction")
+
+    world, policy = mast_swarm.Navigation(NAVIGATION), mast_swarm.Policy(REMEMBERS, seed=1)
+    plain = rollout(world, policy, [3], 16, plain=True)
+    monkeypatch.setattr(graphs, "capturable", lambda loop: True)
+    monkeypatch.setattr(kernels, "INTERPRETED", False)
+    monkeypatch.setattr(kernels, "failed", {})
+    monkeypatch.setattr(explore, "gpu", SimpleNamespace(explored=broken))
+    monkeypatch.setattr(explore, "on_gpu", lambda tensor: True)
+    with torch.inference_mode():
+        loop = Loop(world, Central(policy, world))
+        loop.start([3])
+        whole = capture(loop, 17)
+        assert whole is not None and set(kernels.failed) == {"exploration"}
+        for _ in range(16):
+            whole.step()
+    assert torch.equal(loop.state.positions, plain.state.positions)
+
+
 @on_a_gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("agents", [60, 3000])
 @pytest.mark.parametrize("name", CENTRAL)
-def test_a_captured_rollout_is_the_plain_one(name: str, agents: int, precision: str) -> None:
-    """3,000 robots: by neighbour lists."""
+def test_a_captured_rollout_is_the_plain_one(
+    name: str, agents: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,000 robots: by neighbour lists, in half precision by tiles. Both by the same kernels: half precision rounds
+    otherwise in others, and a closed loop goes its own way from there."""
     if agents > 60 and name != "navigation/mast-m":
         pytest.skip("one policy of large teams is enough")
+    monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     world, policy = world_of(name, agents=agents)
     loop = Loop(world, make_actor(policy, world), precision=precision)
     with torch.inference_mode():

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mast_swarm.evaluate.actors import Central
 from mast_swarm.evaluate.loop import Loop
+from mast_swarm.kernels import KernelFailed
 from mast_swarm.steady import Steady
 
 
@@ -26,12 +27,14 @@ def captured(work: Callable[[], None], device: torch.device, *, alone: bool = Fa
         return work
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            work()
-        with _never_waiting() if alone else nullcontext():
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                work()
+            with _never_waiting() if alone else nullcontext():
+                work()
+    finally:  # of work that failed too: whoever uses its memory next must not do so before it ends
+        torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()
@@ -60,6 +63,7 @@ class CapturedLoop:
     """
 
     LOOK = 32  # periods after which `step` settles by itself: to look means to wait
+    steady: Steady
 
     def __init__(self, loop: Loop, instants: int, room: float = 1.25) -> None:
         """loop: one that has started and that `capturable` takes; instants: how many are measured; room: how long lists
@@ -92,7 +96,13 @@ class CapturedLoop:
         while self.steady.answers and bool(self.steady.outgrown):
             self.room *= 2
             self._put_back()
-            self._capture()
+            try:
+                self._capture()
+            except RuntimeError as error:  # no memory for more room, for example: from here on as it always was
+                _tell(self.loop, error)
+                self._put_back()
+                self.steady = Steady(self.loop.world.device)
+                self._period = self._instant
             for _ in range(self.since):
                 self._period()
         self.since = 0
@@ -155,15 +165,21 @@ def capture(loop: Loop, instants: int) -> CapturedLoop | None:
     if not capturable(loop):
         return None
     start = loop.state
-    try:
-        return CapturedLoop(loop, instants)
-    except RuntimeError as error:  # for example a world that asks the GPU for a number on its way
-        loop.state = start
-        if isinstance(loop.actor, Central) and loop.actor.trail is not None:
-            loop.actor.trail.begin(start.positions)
-        logging.getLogger("mast_swarm").warning(
-            "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s",
-            loop.world.task,
-            str(error).splitlines()[0],
-        )
-        return None
+    while True:
+        try:
+            return CapturedLoop(loop, instants)
+        except RuntimeError as error:  # for example a world that asks the GPU for a number on its way
+            loop.state = start
+            if isinstance(loop.actor, Central) and loop.actor.trail is not None:
+                loop.actor.trail.begin(start.positions)
+            if not isinstance(error, KernelFailed):  # after which it is tried again without the kernel
+                _tell(loop, error)
+                return None
+
+
+def _tell(loop: Loop, error: RuntimeError) -> None:
+    logging.getLogger("mast_swarm").warning(
+        "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s",
+        loop.world.task,
+        (str(error).splitlines() or [type(error).__name__])[0],
+    )

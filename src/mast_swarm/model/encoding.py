@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mast_swarm.kernels import USABLE, on_gpu
+from mast_swarm.kernels import USABLE, on_gpu, tried
 from mast_swarm.model.config import PolicyConfig
 
 gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
@@ -92,7 +92,10 @@ class Rotary(Encoding):
     def rotation(self, positions: Tensor) -> Rotation:
         plain = positions.requires_grad or self.omega.dtype != torch.float32 or torch.compiler.is_compiling()
         if gpu is not None and on_gpu(positions) and not plain:
-            return gpu.phases(positions, self.omega)
+            return tried("phases", lambda: gpu.phases(positions, self.omega), lambda: self._tables(positions))
+        return self._tables(positions)
+
+    def _tables(self, positions: Tensor) -> Rotation:
         # In fp64 up to whole turns: across 100 km an fp32 phase would be off by 0.03 rad.
         angle = phases(positions.double(), self.omega.double()).remainder(2 * math.pi)  # [..., d_a/2]
         angle = angle.to(self.omega.dtype)

@@ -17,7 +17,7 @@ from numba import njit, prange
 from torch import Tensor, nn
 
 from mast_swarm import steady
-from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu
+from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu, tried
 from mast_swarm.model.attention import Attention, attend, half_of, in_half
 from mast_swarm.model.encoding import Rotation, rotate
 from mast_swarm.threads import compiled
@@ -160,9 +160,13 @@ def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:
     if half is not None and [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]:
         first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
         if products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
-            given = (in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
-            return products.feed(x.flatten(0, -2), *given, bend.negative_slope).view(*x.shape[:-1], last.out_features)
+            return tried("two layers", lambda: _fed(x, half, first, bend, last), lambda: mlp(x))
     return mlp(x)
+
+
+def _fed(x: Tensor, half: torch.dtype, first: nn.Linear, bend: nn.LeakyReLU, last: nn.Linear) -> Tensor:
+    given = (in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
+    return products.feed(x.flatten(0, -2), *given, bend.negative_slope).view(*x.shape[:-1], last.out_features)
 
 
 def projected(
@@ -174,12 +178,8 @@ def projected(
     once leaves their elements in an order of its own, the same for queries and keys.
     """
     d, heads, half = h.shape[1], attention.heads, half_of(h)
-    if (
-        rotation is not None
-        and half is not None
-        and _worth_a_kernel(h)
-        and products.takes_projection(d, heads, h.device)
-    ):
+
+    def by_one_kernel(half: torch.dtype, rotation: Rotation) -> tuple[Tensor, Tensor]:
         weight, bias, rows = in_half(attention.qkv.weight, half), in_half(attention.qkv.bias, half), h.to(half)
         if asked == len(h):
             qkv = products.project(rows, weight, bias, *rotation, entry, heads, 2 * d)
@@ -188,11 +188,19 @@ def projected(
             products.project(rows[:asked], weight[:d], bias[:d], *rotation, entry[:asked], heads, d),
             products.project(rows, weight[d:], bias[d:], *rotation, entry, heads, d),
         )
-    q, kv = (loopable(part) for part in attention.split(h, asked))
-    if rotation is not None:
-        turn_rows(q, rotation, entry[:asked], heads)
-        turn_rows(kv[:, :d], rotation, entry, heads)
-    return q, kv
+
+    def plain() -> tuple[Tensor, Tensor]:
+        q, kv = (loopable(part) for part in attention.split(h, asked))
+        if rotation is not None:
+            turn_rows(q, rotation, entry[:asked], heads)
+            turn_rows(kv[:, :d], rotation, entry, heads)
+        return q, kv
+
+    if rotation is None or half is None or not _worth_a_kernel(h):
+        return plain()
+    if not products.takes_projection(d, heads, h.device):
+        return plain()
+    return tried("projections", lambda: by_one_kernel(half, rotation), plain)
 
 
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.

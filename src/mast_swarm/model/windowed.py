@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.kernels import USABLE, on_gpu
+from mast_swarm.kernels import USABLE, failed, on_gpu, tried
 from mast_swarm.model import lists as listed
 from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of
 from mast_swarm.model.config import PolicyConfig
@@ -43,6 +43,7 @@ PATHS = ("dense", "lists", "kernel")
 # graph needs, since the number of listed pairs is known to the data alone.
 DENSE = {"cpu": 128, "cuda": 2048}
 _CPU_ROWS = 4096  # rows at a time without gradients
+_TILES = "attention by tiles"  # what its kernel is called
 SLACK = 1 + 1e-6  # cells are that much larger than the window, beyond any rounding of their borders
 
 
@@ -59,7 +60,7 @@ def prepare(
     if path == "dense" or radius is None:
         return all_pairs(positions, radius, component, rotation, head_dim)
     quiet = path == "kernel" and _by_cells(positions, component) and not torch.is_grad_enabled()
-    if quiet and half_of(positions) is not None and tiles.takes(config.heads, head_dim):
+    if quiet and _TILES not in failed and half_of(positions) is not None and tiles.takes(config.heads, head_dim):
         _check_finite(positions)
         return _by_kernel(positions.detach(), radius, component, rotation, tiled=True)
     return find_window(positions, radius, component, path, rotation)
@@ -117,7 +118,13 @@ class Tiled(Ordered):
         rows, heads = h.flatten(0, 1), attention.heads
         q, kv = projected(attention, rows, len(rows), self.rotation, torch.arange(len(rows), device=h.device))
         given = (self.place, self.label, *self.runs, h.shape[1], self.radius * self.radius, heads)
-        return tiles.attend_tiles(q, kv, *given).view_as(h)
+        found = tried(_TILES, lambda: tiles.attend_tiles(q, kv, *given), lambda: self._by_lists(q, kv, heads))
+        return cast(Tensor, found).view_as(h)
+
+    def _by_lists(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
+        """For the layers of the very pass in which tiles failed; those after it are given lists."""
+        lists = Lists(*listed.kernels.neighbours(self.place, self.label, *self.runs, self.radius * self.radius))
+        return attend_lists(q, torch.arange(len(q), device=q.device), kv, lists, heads)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.kernels import on_gpu
+from mast_swarm.kernels import on_gpu, tried
 from mast_swarm.space import cells, dense
 from mast_swarm.space._checks import check_positions, check_radius, squared
 from mast_swarm.space.neighbours import choose, pairs_within
@@ -127,7 +127,8 @@ def components(graph: Graph) -> Tensor:
             return dense.labels(graph.adjacency())
         if cells.gpu is None:
             return spread_labels(graph)
-        return cells.gpu.labels(graph.source, graph.target, graph.batch, graph.nodes)
+        given = (graph.source, graph.target, graph.batch, graph.nodes)
+        return tried("components", lambda: cells.gpu.labels(*given), lambda: spread_labels(graph))
     from mast_swarm.space import _cpu_graph
 
     label = np.empty(graph.batch * graph.nodes, np.int64)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.kernels import on_gpu
+from mast_swarm.kernels import on_gpu, tried
 from mast_swarm.space import cells, dense
 from mast_swarm.space._checks import LARGEST, check_finite, check_pair, check_radius, squared
 
@@ -121,11 +121,15 @@ def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
         out = torch.empty((batch, count, k, 2), dtype=queries.dtype)
         _cpu.offsets(*(tensor.contiguous().numpy() for tensor in (queries, points, index, out)))
         return out
-    if cells.gpu is not None and not (queries.requires_grad or points.requires_grad):
-        return cells.gpu.offsets(queries, points, index)
-    flat = index.clamp_min(0).reshape(batch, count * k, 1).expand(-1, -1, 2)
-    found = points.gather(1, flat).reshape(batch, count, k, 2) - queries[:, :, None]
-    return torch.where((index >= 0)[..., None], found, 0.0)
+
+    def plain() -> Tensor:
+        flat = index.clamp_min(0).reshape(batch, count * k, 1).expand(-1, -1, 2)
+        found = points.gather(1, flat).reshape(batch, count, k, 2) - queries[:, :, None]
+        return torch.where((index >= 0)[..., None], found, 0.0)
+
+    if cells.gpu is None or queries.requires_grad or points.requires_grad:
+        return plain()
+    return tried("offsets", lambda: cells.gpu.offsets(queries, points, index), plain)
 
 
 def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
