@@ -24,6 +24,7 @@ from torch import Tensor
 
 Found = TypeVar("Found")
 _current: ContextVar[Steady | None] = ContextVar("steady", default=None)  # what runs now, if it is steady
+_graphed: ContextVar[bool] = ContextVar("graphed", default=False)  # whether a graph will launch what runs now
 
 
 class Steady:
@@ -56,8 +57,23 @@ class Steady:
 
 
 def running() -> bool:
-    """Whether the work that runs now is steady: what it launches costs no time of Python's, for a graph launches it."""
+    """Whether the work that runs now is steady."""
     return _current.get() is not None
+
+
+@contextmanager
+def graphed() -> Iterator[None]:
+    """What runs in here is captured as a graph, or is run for that to be possible."""
+    token = _graphed.set(True)
+    try:
+        yield
+    finally:
+        _graphed.reset(token)
+
+
+def launches_are_free() -> bool:
+    """Whether what is launched now costs no time of Python's, because a graph will launch it."""
+    return running() or _graphed.get()
 
 
 def may_ask() -> bool:

@@ -92,7 +92,7 @@ def test_meta_tensors_tell_of_a_wait(step: dict[str, Any]) -> None:
 
 
 def test_what_a_warm_up_moves_is_put_back(small_coverage: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warmed(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    def warmed(work: Callable[[], None], device: torch.device, stream: None = None) -> Callable[[], None]:
         for _ in range(3):
             work()
         return work

@@ -63,3 +63,22 @@ def test_a_run_learns_and_resumes(
     assert [row["epoch"] for row in told] == [1, 2, 3, 4] and 0 < told[-1]["cost_time_average"] < 2
     again = Trainer.resume(RunOptions(tmp_path, torch.device("cuda"), 0.0), config)
     assert again.epoch == 4 and again.learner.done > 0
+
+
+@pytest.mark.parametrize("kind", ["small", "small_coverage"])
+def test_robots_sense_beside_an_update_as_before_it(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The same states, samples and weights, whether the GPU does both at once or one after the other."""
+    config = replace(request.getfixturevalue(kind), epochs=2, expert_share=0.5)
+    both = []
+    for in_turn in (True, False):
+        trainer = Trainer(config, RunOptions(tmp_path, torch.device("cuda"), 0.0))
+        trainer.collector.in_turn = in_turn
+        for _ in range(2):
+            trainer.one_epoch()
+        both.append(trainer)
+    before, beside = both
+    for name, value in before.learner.policy.state_dict().items():
+        torch.testing.assert_close(beside.learner.policy.state_dict()[name], value, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(
+        beside.collector.team.state.positions, before.collector.team.state.positions, rtol=0, atol=0.5
+    )

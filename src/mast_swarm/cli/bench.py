@@ -23,6 +23,8 @@ class TrainBenchConfig:
     """The task, as `mast list` shows it, or path/to/file.py:TASK."""
     recipe: Annotated[str, UNSET] = ""
     """Whose shapes to measure: a recipe of the task; unset: its first."""
+    compare: bool = False
+    """Measure the update by torch's AdamW too, tensor by tensor."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     out: Path = Path("runs/bench")
@@ -42,7 +44,7 @@ def _bench_train(config: TrainBenchConfig) -> None:
 
     device = pick_device(config.device)
     make_folder(config.out)
-    found = bench_train(chosen, device)
+    found = bench_train(chosen, device, compare=config.compare)
     made = config.out / f"{file_name(f'train-{task.name}', found['device'])}.json"
     write_json(made, found)
     Console().print(train_table(found))

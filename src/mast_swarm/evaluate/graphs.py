@@ -13,31 +13,37 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from mast_swarm import steady
 from mast_swarm.evaluate.actors import Central
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.kernels import KernelFailed
 from mast_swarm.steady import Steady
 
 
-def captured(work: Callable[[], None], device: torch.device, *, alone: bool = False) -> Callable[[], None]:
+def captured(
+    work: Callable[[], None], device: torch.device, *, alone: bool = False, stream: torch.cuda.Stream | None = None
+) -> Callable[[], None]:
     """`work` reads and writes fixed tensors only. It runs a few times here before it is captured on a GPU: the caller
     puts back what that changed. Work that waits for the GPU cannot be captured: a RuntimeError says so. alone: no other
-    thread of this process uses the GPU now, so that it is found out before anything is captured."""
+    thread of this process uses the GPU now, so that it is found out before anything is captured. stream: to capture it
+    on. Graphs that are to run at the same time need a stream each: cuBLAS has one workspace for all that is captured on
+    a stream."""
     if device.type != "cuda":
         return work
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    try:
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                work()
-            with _never_waiting() if alone else nullcontext():
-                work()
-    finally:  # of work that failed too: whoever uses its memory next must not do so before it ends
-        torch.cuda.current_stream().wait_stream(stream)
+    warm = torch.cuda.Stream() if stream is None else stream
+    warm.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
+    with steady.graphed():
+        try:
+            with torch.cuda.stream(warm):
+                for _ in range(2):
+                    work()
+                with _never_waiting() if alone else nullcontext():
+                    work()
+        finally:  # of work that failed too: whoever uses its memory next must not do so before it ends
+            torch.cuda.current_stream().wait_stream(warm)
+        with torch.cuda.graph(graph, stream=stream):
+            work()
     return graph.replay
 
 

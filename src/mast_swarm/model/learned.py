@@ -141,7 +141,7 @@ def check_finite(**given: Tensor | None) -> None:
     Values are read on the CPU only: on a GPU the question alone would stall the queue.
     """
     for name, value in given.items():
-        if value is None or on_gpu(value) or torch.compiler.is_compiling():
+        if value is None or value.device.type != "cpu" or on_gpu(value) or torch.compiler.is_compiling():
             continue
         if not torch.isfinite(value).all():
             raise MastError(f"{name} hold NaN or infinity: expected finite numbers")

@@ -150,7 +150,7 @@ def _worth_a_kernel(x: Tensor) -> bool:
     """Whether a kernel of our own works on x, which needs no gradient."""
     if kernels is None or not on_gpu(x) or torch.compiler.is_compiling() or torch.is_grad_enabled():
         return False
-    return x.numel() >= _WORTH_A_KERNEL or INTERPRETED or steady.running()
+    return x.numel() >= _WORTH_A_KERNEL or INTERPRETED or steady.launches_are_free()
 
 
 def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:

@@ -198,7 +198,7 @@ def checked_command(command: Tensor, expected: tuple[int, ...]) -> Tensor:
         raise MastError(f"command is {type(command).__name__}: expected a torch tensor {list(expected)}{advice}")
     if tuple(command.shape) != expected:
         raise MastError(f"command has shape {list(command.shape)}: expected {list(expected)} (environments, robots, 2)")
-    if not on_gpu(command) and not bool(torch.isfinite(command).all()):
+    if command.device.type == "cpu" and not on_gpu(command) and not bool(torch.isfinite(command).all()):
         environment, robot = torch.nonzero(~torch.isfinite(command).all(-1))[0].tolist()
         raise MastError(f"command of robot {robot} in environment {environment} is not finite: check the policy")
     return command

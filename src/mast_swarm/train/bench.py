@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.learner import Learner
 from mast_swarm.train.team import Validator
 from mast_swarm.train.trainer import RunOptions, Trainer
 
@@ -21,12 +22,13 @@ _KINDS = {
     "activations": ("relu",),
     "convolutions": ("conv", "fprop", "dgrad", "wgrad", "gradient", "activate", "statistics"),
     "products": ("gemm", "nvjet", "cutlass", "splitK"),
-    "optimiser": ("multi_tensor_apply",),
+    "optimiser": ("multi_tensor_apply", "_adamw", "_squares"),
 }
 
 
-def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -> dict[str, Any]:
-    """Milliseconds of the parts of a step, each alone, and of whole steps as training runs them."""
+def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200, compare: bool = False) -> dict[str, Any]:
+    """Milliseconds of the parts of a step, each alone, and of whole steps as training runs them. compare: also of an
+    update by torch's AdamW, tensor by tensor."""
     trainer = Trainer(config, RunOptions(Path("."), device))  # writes nothing
     began = time.perf_counter()
     trainer.one_epoch()  # compiles, captures and fills the replay
@@ -34,6 +36,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     collector, learner = trainer.collector, trainer.learner
     uniform = torch.rand(config.batch, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
     collector.begin(0)
+    collector.in_turn = True  # each part alone
     parts = {
         "update": lambda: learner.update(uniform),
         "sense_and_decide": collector.look,
@@ -42,13 +45,16 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     }
     found = {name: _milliseconds(work, device, repeats) for name, work in parts.items()}
     kernels = _by_kind(_kernels(parts["update"])) if device.type == "cuda" else {}
-    epochs = []
-    for _ in range(3):
-        _wait(device)
-        began = time.perf_counter()
-        trainer.one_epoch()
-        _wait(device)
-        epochs.append((time.perf_counter() - began) * 1e3 / config.steps)
+    plain: dict[str, Any] = {}
+    if compare:
+        other = Learner(config, trainer.replay, device, flat=False)
+        found["update_tensor_by_tensor"] = _milliseconds(lambda: other.update(uniform), device, repeats)
+        if device.type == "cuda":
+            plain = {"tensor_by_tensor_kernels_us": _by_kind(_kernels(lambda: other.update(uniform)))}
+        del other
+    in_turn = _step_milliseconds(trainer, 1) if device.type == "cuda" else None
+    collector.in_turn = False
+    whole = _step_milliseconds(trainer, 3)
     validator = Validator(config, learner.shipped, device)
     seconds = []
     for _ in range(2):
@@ -56,7 +62,6 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
         validator.headline()
         seconds.append(time.perf_counter() - began)
     first, validation = seconds
-    whole = statistics.median(epochs)
     rolled, alone = config.epochs, 0  # epochs with rollouts, updates without
     if config.collect:
         rolled, alone = config.collect, (config.epochs - config.collect) * config.updates_an_epoch()
@@ -64,7 +69,9 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     return {
         "parts_ms": found,
         "update_kernels_us": kernels,
+        **plain,
         "whole_step_ms": whole,
+        "in_turn_step_ms": in_turn,  # sensing before the update, not beside it; None: on a CPU it always is
         "validation_s": validation,
         "first_epoch_s": warm_up,
         "first_validation_s": first,
@@ -78,6 +85,18 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
         },
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
     }
+
+
+def _step_milliseconds(trainer: Trainer, epochs: int) -> float:
+    """Of a step as training runs it, in the median epoch."""
+    spent = []
+    for _ in range(epochs):
+        _wait(trainer.options.device)
+        began = time.perf_counter()
+        trainer.one_epoch()
+        _wait(trainer.options.device)
+        spent.append((time.perf_counter() - began) * 1e3 / trainer.config.steps)
+    return statistics.median(spent)
 
 
 def _kernels(work: Callable[[], None], repeats: int = 5) -> dict[str, float]:

@@ -1,13 +1,15 @@
 """Rollouts for learning: worlds driven by the expert or the policy, every kept state labelled by the expert.
 
 A step has three parts, so that the CPU's expert works while the GPU learns: `look` (sense and decide, on the
-device), `label` (the expert, on the CPU threads), `move` (keep the samples, advance the worlds, on the device).
+device), `label` (the expert, on the CPU threads), `move` (keep the samples, advance the worlds, on the device). On a
+GPU `look` runs beside an update: both are many small kernels, which leave most of the GPU idle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,10 @@ class Collector:
         self.told: dict[str, Tensor] = {}  # what the expert knows, on the CPU
         self.host_target = torch.zeros(tuple(self.target.shape), pin_memory=on_gpu)
         self.sent = torch.cuda.Event() if on_gpu else None
+        self.beside = (
+            torch.cuda.Stream(device) if on_gpu else None
+        )  # where robots sense and decide while the GPU learns
+        self.in_turn = False  # whether they do so before it learns: for benchmarks
         self._looks: dict[bool, Callable[[], None]] = {}
         self._moves: dict[bool, Callable[[], None]] = {}
 
@@ -114,9 +120,13 @@ class Collector:
         are not, the expert alone needs nobody to sense."""
         senses = keep or self.always_looks
         if senses not in self._looks:
-            self._looks[senses] = captured(self._sense if senses else self._tell, self.device)
-        self._looks[senses]()
-        if self.sent is not None:
+            work = self._sense if senses else self._tell
+            self._looks[senses] = captured(work, self.device, stream=self.beside)
+        if self.sent is None or self.beside is None:
+            self._looks[senses]()
+            return
+        with nullcontext() if self.in_turn else _after(torch.cuda.current_stream(), self.beside):
+            self._looks[senses]()
             self.sent.record()
 
     def wait(self) -> None:
@@ -131,6 +141,8 @@ class Collector:
 
     def move(self, keep: bool = True) -> None:
         """Keep the samples, if they are to be, and advance the worlds."""
+        if self.sent is not None:
+            torch.cuda.current_stream().wait_event(self.sent)
         self.target.copy_(self.host_target, non_blocking=True)
         if keep not in self._moves:
             self._moves[keep] = self._captured_move(self._keep_and_advance if keep else self._advance)
@@ -187,3 +199,9 @@ class Collector:
         self.team.seeds.copy_(torch.from_numpy(seeds))
         self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
         self.teacher.start(seeds.tolist())
+
+
+def _after(before: torch.cuda.Stream, stream: torch.cuda.Stream) -> AbstractContextManager[None]:
+    """What is launched in here goes to `stream`, and runs once what `before` has been given so far is done."""
+    stream.wait_stream(before)
+    return torch.cuda.stream(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Callable
 from typing import cast
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mast_swarm.errors import MastError
 from mast_swarm.evaluate.graphs import captured
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import make
 from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.optimiser import FlatAdamW, PlainAdamW, Settings, alike
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import world_of
 
@@ -25,7 +28,9 @@ class Learner:
     """Holds the policy, its optimiser and the averaged policy; `update()` learns one batch.
 
     On one GPU the whole update is one captured CUDA graph: drawing the batch, forward, backward, AdamW and average.
-    With several processes each learns its share of the batch and DistributedDataParallel averages the gradients.
+    There the weights lie in one piece (`FlatAdamW`), and the network that learns has them in half precision: the very
+    numbers that autocast would make of them. With several processes each learns its share of the batch and
+    DistributedDataParallel averages the gradients.
     """
 
     def __init__(
@@ -35,8 +40,10 @@ class Learner:
         device: torch.device,
         processes: int = 1,
         first: Learned | None = None,
+        flat: bool | None = None,
     ) -> None:
-        """first: a policy whose weights are where learning starts; None: random ones."""
+        """first: a policy whose weights are where learning starts; None: random ones. flat: whether weights lie in one
+        piece; None: on one GPU."""
         self.config, self.replay, self.device = config, replay, device
         self.world = world_of(config, device)  # unpacks what the replay keeps
         self.policy = make(config.policy, seed=config.seed).to(device)
@@ -44,40 +51,50 @@ class Learner:
             self.policy.load_state_dict(first.state_dict())
         self.extras = self.policy.surroundings(config.world.side)
         self.average = copy.deepcopy(self.policy).requires_grad_(False) if config.ema else None
-        averaged = self.average.state_dict() if self.average is not None else {}  # running statistics too
-        self.averaged = [value for value in averaged.values() if value.is_floating_point()]
-        self.learned = [self.policy.state_dict()[name] for name, v in averaged.items() if v.is_floating_point()]
-        if device.type == "cuda":
-            self.policy.compile(dynamic=False)
-        self.network: nn.Module = self.policy
-        if processes > 1:
-            self.network = DistributedDataParallel(self.policy, device_ids=[device] if device.type == "cuda" else None)
         self.total = (config.epochs - config.collect) * config.updates_an_epoch(processes)
         self.done = 0
-        self.rate = torch.tensor(config.lr, device=device)
-        self.optimiser = torch.optim.AdamW(
-            self.policy.parameters(),
-            lr=self.rate if device.type == "cuda" else config.lr,
-            weight_decay=config.weight_decay,
-            fused=True,
-            capturable=device.type == "cuda",
+        self.rate = torch.tensor(
+            config.lr, dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device
         )
+        self.half = config.precision == "bf16" and device.type == "cuda"
+        alone = processes == 1 and device.type == "cuda"
+        self.optimiser = self._adamw(alone if flat is None else flat)
+        # Who drives the robots while the policy learns: on a GPU both at once, so that it has weights of its own.
+        self.acting, self._handed = self.optimiser.apart() if device.type == "cuda" else (self.policy, ([], []))
+        self.network: nn.Module = self.optimiser.network
+        if device.type == "cuda":
+            self.network.compile(dynamic=False)
+            self.acting.compile(dynamic=False)
+        if processes > 1:
+            self.network = DistributedDataParallel(self.policy, device_ids=[device] if device.type == "cuda" else None)
         self.uniform = torch.zeros(
             config.batch // processes, dtype=torch.float64, device=device
         )  # what chooses the next batch
         self.loss = torch.zeros((), device=device)  # of the last update
         self.loss_sum = torch.zeros((), device=device)
-        self._run: Callable[[], None] | None = None if processes == 1 and device.type == "cuda" else self._update
+        self._run: Callable[[], None] | None = None if alone else self._update
+
+    def _adamw(self, flat: bool) -> PlainAdamW | FlatAdamW:
+        settings = Settings(self.config.weight_decay, self.config.clip, self.config.ema)
+        if flat:
+            return FlatAdamW(self.policy, self.average, self.rate, settings, torch.bfloat16 if self.half else None)
+        return PlainAdamW(self.policy, self.average, self.rate, settings)
 
     @property
     def shipped(self) -> Learned:
         """The weights to validate and to keep."""
         return self.policy if self.average is None else self.average
 
+    def hand_over(self) -> None:
+        """Robots are driven by what has been learned so far."""
+        if self._handed[0]:
+            with torch.no_grad():
+                torch._foreach_copy_(*self._handed)
+
     def update(self, uniform: Tensor) -> None:
         """Learn the batch that `uniform` [batch] in [0, 1) chooses; the loss is left in `self.loss`."""
         self.uniform.copy_(uniform, non_blocking=True)
-        self._set_rate()
+        self.rate.fill_(learning_rate(self.config, self.done, self.total))
         if self._run is None:
             self._capture()
         cast(Callable[[], None], self._run)()
@@ -87,8 +104,7 @@ class Learner:
         """`imitation_loss` in units of the policy's action scale, of samples as the replay keeps them."""
         given = {name: value for name, value in batch.items() if name not in ("target", "weight")}
         given["features"] = self.world.unpack(given["features"], given["positions"])
-        half = self.config.precision == "bf16" and self.device.type == "cuda"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half):
             self.network.train()  # batch norm learns here and nowhere else
             prediction = self.network(**given, **self.extras)
             self.network.eval()
@@ -97,52 +113,58 @@ class Learner:
         return imitation_loss(prediction / scale, batch["target"] / scale, weight, norm=norm)
 
     def _update(self) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
         batch = self.replay.draw(self.uniform)
         if self.config.mirrored:
             batch = self.world.mirrored(batch, (self.replay.left(self.uniform) * 8).long())
         loss = self.batch_loss(batch)
-        loss.backward()
-        if self.config.clip is not None:
-            nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.clip, foreach=True)
-        self.optimiser.step()
-        if self.average is not None and self.config.ema is not None:
-            torch._foreach_lerp_(self.averaged, self.learned, 1 - self.config.ema)
+        self.optimiser.learn(loss)
         self.loss.copy_(loss.detach())
         self.loss_sum += self.loss
 
-    def _set_rate(self) -> None:
-        rate = learning_rate(self.config, self.done, self.total)
-        if self.device.type == "cuda":
-            self.rate.fill_(rate)
-        else:
-            for group in self.optimiser.param_groups:
-                group["lr"] = rate
-
     def _capture(self) -> None:
         """Capture the update; the warm-up's changes to weights and optimiser are put back."""
-        weights = copy.deepcopy(self.policy.state_dict())
-        averaged = copy.deepcopy(self.average.state_dict()) if self.average is not None else None
-        state = copy.deepcopy(self.optimiser.state_dict()) if self.optimiser.state else None
-        run = captured(self._update, self.device)
-        self.policy.load_state_dict(weights)
-        if self.average is not None and averaged is not None:
-            self.average.load_state_dict(averaged)
+        before = {name: value.clone() for name, value in self.tensors().items()}
+        loss_sum = self.loss_sum.clone()
+        try:
+            self._run = captured(self._update, self.device)
+        except Exception as error:  # of the compiler, which has many kinds, or of a capture
+            if isinstance(error, MastError | torch.OutOfMemoryError) or isinstance(self.optimiser, PlainAdamW):
+                raise
+            self._put_back(before, loss_sum)
+            self._go_on_plainly(error)
+            self._capture()
+        else:
+            self._put_back(before, loss_sum)
+
+    def _put_back(self, before: dict[str, Tensor], loss_sum: Tensor) -> None:
         with torch.no_grad():  # in place: the graph holds these very tensors
-            for index, parameter in enumerate(self.policy.parameters()):
-                for name, value in self.optimiser.state[parameter].items():
-                    value.copy_(state["state"][index][name]) if state else value.zero_()
-        self.loss_sum.zero_()
-        self._run = run
+            for name, value in self.tensors().items():
+                value.copy_(before[name]) if name in before else value.zero_()  # torch's AdamW begins without any
+            self.loss_sum.copy_(loss_sum)
+        self.optimiser.refresh()
+
+    def _go_on_plainly(self, error: Exception) -> None:
+        """From here on by torch's AdamW, on each tensor of the policy itself."""
+        logging.getLogger("mast_swarm").warning(
+            "the update cannot run on weights in one piece, and torch's AdamW takes its place: %s: %s",
+            type(error).__name__,
+            (str(error).splitlines() or ["no reason given"])[0],
+        )
+        kept = {name: {k: v.clone() for k, v in state.items()} for name, state in self.optimiser.state.items()}
+        self.optimiser = self._adamw(flat=False)
+        self.optimiser.take_up(kept)
+        self.network = self.policy
+        if self.device.type == "cuda":
+            self.network.compile(dynamic=False)
+            self._handed = alike(self.acting, self.policy)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that an update changes, by name, for a checkpoint."""
         found = {f"policy.{name}": value for name, value in self.policy.state_dict().items()}
         if self.average is not None:
             found |= {f"average.{name}": value for name, value in self.average.state_dict().items()}
-        for name, parameter in self.policy.named_parameters():
-            for key, value in self.optimiser.state.get(parameter, {}).items():  # nothing before the first update
-                found[f"optimiser.{name}.{key}"] = value
+        for name, state in self.optimiser.state.items():
+            found |= {f"optimiser.{name}.{key}": value for key, value in state.items()}
         return found
 
     def restore(self, tensors: dict[str, Tensor], done: int) -> None:
@@ -151,10 +173,8 @@ class Learner:
         self.policy.load_state_dict(under(tensors, "policy."))
         if self.average is not None:
             self.average.load_state_dict(under(tensors, "average."))
-        for name, parameter in self.policy.named_parameters():
-            kept = under(tensors, f"optimiser.{name}.")
-            if kept:  # nothing yet before the first update
-                self.optimiser.state[parameter] = {k: v.to(parameter.device, copy=True) for k, v in kept.items()}
+        names = dict(self.policy.named_parameters())
+        self.optimiser.take_up({name: under(tensors, f"optimiser.{name}.") for name in names})
 
     def finite(self) -> bool:
         """Whether weights and losses are finite numbers."""

@@ -91,7 +91,7 @@ class Trainer:
         self.replay = Replay(sample_layout(config), config.replay // self.processes, device)
         first = starting_policy(config) if config.start and not resumed else None
         self.learner = Learner(config, self.replay, device, self.processes, first)
-        self.collector = Collector(config, self.learner.policy, self.replay, device, self.rank * share, share)
+        self.collector = Collector(config, self.learner.acting, self.replay, device, self.rank * share, share)
         self.validator: Validator | None = None
         self.epoch, self.within = 0, Within()  # epochs whose steps are done, and how far the next one is
         self.stopping = 0  # the signal that asked for an end, if one did
@@ -250,6 +250,7 @@ class Trainer:
         """One control period of all environments, and the updates that go with it."""
         collector, learner = self.collector, self.learner
         if gathers:
+            learner.hand_over()
             collector.look(keep)
         if draws is not None and not self.empty:
             uniforms = [next(draws) for _ in range(self.config.updates)]
