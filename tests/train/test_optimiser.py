@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from devices import DEVICE, HALF, few
-from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.config import LPACConfig, PolicyConfig
 from mast_swarm.model.learned import Learned
+from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import make
 from mast_swarm.train import optimiser as optimisers
 from mast_swarm.train.config import TrainConfig
@@ -176,3 +177,20 @@ def test_an_update_that_fails_on_weights_in_one_piece_runs_tensor_by_tensor(
     assert float(learner.loss_sum) == pytest.approx(float(expected.loss_sum))
     for name, value in expected.tensors().items():
         torch.testing.assert_close(learner.tensors()[name], value, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("way", ["torch", pytest.param("kernel", marks=pytest.mark.kernels)])
+def test_a_policy_without_a_transformer_has_nothing_in_half_precision(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "torch":
+        monkeypatch.setattr(optimisers, "gpu", None)
+    policy = LPAC(LPACConfig(task="coverage", layers=2, width=16, message_dim=8), seed=3).to(DEVICE)
+    found = FlatAdamW(policy, None, torch.tensor(1e-2, device=DEVICE), Settings(0.0, None, None), HALF)
+    before = found.flat.weights.clone()
+    found.learn(sum(parameter.square().sum() for parameter in found.network.parameters()))
+    assert found.flat.border == 0 and len(found.flat.half) == 0 and not torch.equal(found.flat.weights, before)
+    twin, (into, source) = found.apart()
+    torch._foreach_copy_(into, source)
+    for name, value in twin.state_dict().items():
+        assert torch.equal(value, policy.state_dict()[name])

@@ -201,7 +201,8 @@ class FlatAdamW:
             for dtype in {gradient.dtype: None for gradient in self.gradient}:  # one kernel for all of one type
                 both = zip(self._gradients, found, strict=True)
                 pairs = [(into, new) for into, new in both if into.dtype == dtype and new is not None]
-                torch._foreach_copy_([into for into, _ in pairs], [new for _, new in pairs])
+                if pairs:
+                    torch._foreach_copy_([into for into, _ in pairs], [new for _, new in pairs])
             self.steps += 1
             if gpu is not None and on_gpu(self.steps):
                 tried("AdamW", self._by_kernels, self._plainly)
