@@ -66,6 +66,14 @@ def test_other_layers_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
             assert torch.equal(lists.feed(others, x), others(x))
 
 
+@pytest.mark.parametrize("inputs", [7, 9])
+def test_rows_of_another_width_are_refused(inputs: int) -> None:
+    """As torch does: a kernel would read what lies beyond them."""
+    mlp, x = layers(8, 32, 4).to(DEVICE), torch.randn(1, 5, inputs, device=DEVICE)
+    with pytest.raises(RuntimeError, match="shapes"), torch.no_grad(), torch.autocast(DEVICE, dtype=HALF):
+        lists.feed(mlp, x)
+
+
 @MANY
 @given(
     seed=st.integers(0, 10**6),

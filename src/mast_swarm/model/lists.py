@@ -159,7 +159,8 @@ def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:
     half = half_of(x) if _worth_a_kernel(x) else None
     if half is not None and [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]:
         first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
-        if products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
+        fits = x.shape[-1] == first.in_features and first.out_features == last.in_features  # if not, torch says so
+        if fits and products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
             return tried("two layers", lambda: _fed(x, half, first, bend, last), lambda: mlp(x))
     return mlp(x)
 
