@@ -35,7 +35,11 @@ def learned(
     average = copy.deepcopy(policy).requires_grad_(False) if settings_.ema else None
     rate = torch.tensor(3e-3, device=DEVICE)
     given_ = (policy, average, rate, settings_)
-    optimiser = PlainAdamW(*given_) if kind is PlainAdamW else FlatAdamW(*given_, None)
+
+    def clip(longest: float) -> None:
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), longest)
+
+    optimiser = PlainAdamW(*given_, clip) if kind is PlainAdamW else FlatAdamW(*given_, None)
     generator = torch.Generator().manual_seed(seed)
     for step in range(steps):
         rate.fill_(3e-3 / (1 + step))

@@ -40,13 +40,14 @@ class Learner:
         device: torch.device,
         processes: int = 1,
         first: Learned | None = None,
+        policy: Learned | None = None,
         flat: bool | None = None,
     ) -> None:
-        """first: a policy whose weights are where learning starts; None: random ones. flat: whether weights lie in one
-        piece; None: on one GPU."""
+        """first: a policy whose weights are where learning starts; None: random ones. policy: what learns, if it is not
+        made of the settings. flat: whether weights lie in one piece; None: on one GPU."""
         self.config, self.replay, self.device = config, replay, device
         self.world = world_of(config, device)  # unpacks what the replay keeps
-        self.policy = make(config.policy, seed=config.seed).to(device)
+        self.policy = (make(config.policy, seed=config.seed) if policy is None else policy).to(device)
         if first is not None:
             self.policy.load_state_dict(first.state_dict())
         self.extras = self.policy.surroundings(config.world.side)
@@ -78,7 +79,7 @@ class Learner:
         settings = Settings(self.config.weight_decay, self.config.clip, self.config.ema)
         if flat:
             return FlatAdamW(self.policy, self.average, self.rate, settings, torch.bfloat16 if self.half else None)
-        return PlainAdamW(self.policy, self.average, self.rate, settings)
+        return PlainAdamW(self.policy, self.average, self.rate, settings, self.clip)
 
     @property
     def shipped(self) -> Learned:
@@ -102,15 +103,19 @@ class Learner:
 
     def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:
         """`imitation_loss` in units of the policy's action scale, of samples as the replay keeps them."""
+        scale = self.config.policy.action_scale
+        weight, norm = batch.get("weight"), self.config.loss == "norm"
+        return imitation_loss(self.predicted(batch) / scale, batch["target"] / scale, weight, norm=norm)
+
+    def predicted(self, batch: dict[str, Tensor]) -> Tensor:
+        """What the policy predicts of samples, in training mode."""
         given = {name: value for name, value in batch.items() if name not in ("target", "weight")}
         given["features"] = self.world.unpack(given["features"], given["positions"])
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half):
             self.network.train()  # batch norm learns here and nowhere else
             prediction = self.network(**given, **self.extras)
             self.network.eval()
-        scale = self.config.policy.action_scale
-        weight, norm = batch.get("weight"), self.config.loss == "norm"
-        return imitation_loss(prediction / scale, batch["target"] / scale, weight, norm=norm)
+        return prediction
 
     def _update(self) -> None:
         batch = self.replay.draw(self.uniform)
@@ -120,6 +125,10 @@ class Learner:
         self.optimiser.learn(loss)
         self.loss.copy_(loss.detach())
         self.loss_sum += self.loss
+
+    def clip(self, longest: float) -> None:
+        """Scale the gradient of the policy down to that length, if it is longer."""
+        nn.utils.clip_grad_norm_(self.policy.parameters(), longest, foreach=True)
 
     def _capture(self) -> None:
         """Capture the update; the warm-up's changes to weights and optimiser are put back."""

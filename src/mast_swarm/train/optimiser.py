@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,16 @@ class Settings:
 class PlainAdamW:
     """Torch's, on each tensor of the policy."""
 
-    def __init__(self, policy: Learned, average: Learned | None, rate: Tensor, settings: Settings) -> None:
-        """rate: a scalar, read at each step."""
-        self.network, self.rate, self.settings = policy, rate, settings
+    def __init__(
+        self,
+        policy: Learned,
+        average: Learned | None,
+        rate: Tensor,
+        settings: Settings,
+        clip: Callable[[float], None],
+    ) -> None:
+        """rate: a scalar, read at each step; clip: scales the policy's gradient down to a length."""
+        self.network, self.rate, self.settings, self.clip = policy, rate, settings, clip
         on_gpu = rate.device.type == "cuda"
         self.adamw = torch.optim.AdamW(
             policy.parameters(),
@@ -75,7 +82,7 @@ class PlainAdamW:
         self.adamw.zero_grad(set_to_none=True)
         loss.backward()
         if self.settings.clip is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip, foreach=True)
+            self.clip(self.settings.clip)
         if self.rate.device.type != "cuda":
             self.adamw.param_groups[0]["lr"] = float(self.rate)
         self.adamw.step()
