@@ -77,7 +77,7 @@ def test_policies_decide_without_waiting(step: dict[str, Any], name: str, monkey
 def test_the_replay_is_filled_and_drawn_from_without_waiting() -> None:
     replay = Replay({"value": ((2,), torch.float32)}, 8, torch.device("cpu"))
     replay.fields = {"value": empty(8, 2)}
-    replay.pushed = empty(kind=torch.int64)
+    replay.pushed, replay.first = empty(kind=torch.int64), empty(1, 1, kind=torch.int64)
     replay.push({"value": empty(3, 2)})
     assert replay.draw(empty(5))["value"].shape == (5, 2)
     how = (replay.left(empty(5)) * 8).long()

@@ -265,7 +265,7 @@ def test_the_best_policy_is_the_one_of_least_cost(
     small_coverage: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs = iter((0.8, 0.5, 0.6))
-    monkeypatch.setattr("mast_swarm.train.team.Validator.headline", lambda self: next(costs))
+    monkeypatch.setattr("mast_swarm.train.team.Validator.headlines", lambda self: [next(costs)])
     trainer = Trainer(replace(small_coverage, validate_every=1), options(tmp_path))
     kept: list[int] = []
     monkeypatch.setattr(trainer, "_keep_policy", lambda name: kept.append(trainer.epoch) if name == "best" else None)

@@ -65,11 +65,11 @@ def test_the_best_policy_is_the_one_that_validated_best(
     config = replace(small, epochs=3, validate_every=1, ema=None)
     rates, kept = iter((0.2, 0.5, 0.4)), []
 
-    def rate(self: Any) -> float:
+    def rate(self: Any) -> list[float]:
         kept.append({name: value.clone() for name, value in self.team.policy.state_dict().items()})
-        return next(rates)
+        return [next(rates)]
 
-    monkeypatch.setattr("mast_swarm.train.team.Validator.headline", rate)
+    monkeypatch.setattr("mast_swarm.train.team.Validator.headlines", rate)
     trainer = Trainer(config, options(tmp_path))
     trainer.run()
     assert trainer.best == 0.5
