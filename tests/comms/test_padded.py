@@ -71,11 +71,11 @@ def against_the_table(channel: Channel, walked: list[tuple[Tensor, Graph]]) -> P
     return last
 
 
-@settings(deadline=None, max_examples=few(60, 6))
+@settings(deadline=None, max_examples=few(60, 8))
 @given(
     seed=st.integers(0, 10**6),
     batch=st.integers(1, 2),
-    robots=st.integers(1, few(40, 6)),
+    robots=st.integers(1, few(40, 5)),
     delay=st.sampled_from([1.0, 0.5, 1 / 3, 0.7, 1.5, 2.0]),
     radius=st.sampled_from([15.0, 60.0, 130.0, 1000.0]),
     age=st.sampled_from([None, 0.9, 2.5, 5.0]),
@@ -93,21 +93,21 @@ def test_lists_against_the_table(
     directed: bool,
 ) -> None:
     channel = Channel(delay, *trouble, relay_radius=radius, max_age=age)
-    against_the_table(channel, walk(seed, batch, robots, few(14, 6), directed))
+    against_the_table(channel, walk(seed, batch, robots, few(14, 5), directed))
 
 
 def test_lists_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the columns nor the room for what is new are enough at first, and nothing is lost."""
     monkeypatch.setattr(padded, "STEP", 2)
     monkeypatch.setattr(padded, "_ROOM", 1)
-    last = against_the_table(Channel(1.0, relay_radius=200.0), walk(3, 1, few(60, 14), few(10, 5), False))
+    last = against_the_table(Channel(1.0, relay_radius=200.0), walk(3, 1, few(60, 9), few(10, 4), False))
     assert last.origin.shape[1] > 4 and last.room > 1
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.5])
+@pytest.mark.parametrize("ratio", few([0.5, 1.5], [1.5]))
 def test_lists_are_a_network_of_robots(ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relays, "LISTED", 1)
-    story = Story(5, robots=6, steps=few(12, 6), dt=0.2, share=0.3)
+    story = Story(5, robots=5, steps=few(12, 5), dt=0.2, share=0.3)
     channel = Channel(delay=ratio * 0.2, loss=0.2, relay_radius=60.0)
     assert batched(story, channel) == list(Network(story, channel).run())
 
@@ -117,7 +117,7 @@ def some_views(columns: int) -> tuple[Tensor, Tensor, Tensor]:
     rng = torch.Generator().manual_seed(columns)
     positions = torch.rand(3 * columns, 2, generator=rng) * 500
     positions[7] = torch.nan
-    entry = torch.stack([torch.randperm(3 * columns, generator=rng)[:columns] for _ in range(few(50, 5))])
+    entry = torch.stack([torch.randperm(3 * columns, generator=rng)[:columns] for _ in range(few(50, 3))])
     entry[1, columns // 2 :] = -1
     own = entry[:, columns // 3].clone()
     own[2], entry[2] = -1, -1
@@ -138,7 +138,7 @@ def test_levels(columns: int, radius: float, layers: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("columns", "radius", "layers"), [(few(300, 70), 120.0, 3), (5, 1e4, 1)])
+@pytest.mark.parametrize(("columns", "radius", "layers"), [(few(300, 40), 120.0, 3), (5, 1e4, 1)])
 def test_attention_within_views(columns: int, radius: float, layers: int, dtype: torch.dtype) -> None:
     entry, own, positions = some_views(columns)
     positions = positions.nan_to_num(250.0)
@@ -163,7 +163,7 @@ def test_attention_within_views(columns: int, radius: float, layers: int, dtype:
         assert torch.allclose(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.03)
 
 
-@pytest.mark.parametrize(("batch", "robots", "rows"), [(1, few(400, 12), 10**6), (2, few(300, 7), few(2000, 9))])
+@pytest.mark.parametrize(("batch", "robots", "rows"), few([(1, 400, 10**6), (2, 300, 2000)], [(2, 5, 9)]))
 def test_decisions_from_lists(batch: int, robots: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every robot decides as it does on the CPU from a table, whatever parts the views are cut into."""
     channel, runs = Channel(0.5, 0.1, 0.02, relay_radius=170.0), []
@@ -175,7 +175,7 @@ def test_decisions_from_lists(batch: int, robots: int, rows: int, monkeypatch: p
             alone = DecentralPolicy(copy.deepcopy(POLICY).to(device), channel, 1.0)
             alone.start(range(batch))
             rng, found = torch.Generator().manual_seed(0), []
-            for positions, graph in walk(4, batch, robots, few(12, 4), False):
+            for positions, graph in walk(4, batch, robots, few(12, 3), False):
                 graph = Graph(graph.source.to(device), graph.target.to(device), batch, robots)
                 features = torch.randn(batch, robots, 14, generator=rng).to(device)
                 seen = Observation(features=features, positions=positions.to(device), graph=graph)

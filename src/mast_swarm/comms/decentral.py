@@ -37,7 +37,7 @@ from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.space import Graph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
-ROWS = {"cpu": 20_000, "cuda": 2_000_000}
+ROWS = {"cpu": 20_000, "cuda": wide.ROWS}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 

@@ -259,9 +259,7 @@ def meet(
         arrived, fresh_origin, fresh_entry, fresh, columns, room, *shape,
         LOSSY=kept is not None, STEPS=width.bit_length(), COLUMNS=width, num_warps=_warps(width), **_EXACT,
     )  # fmt: skip
-    _distinct[(rows,)](
-        fresh_origin, fresh_entry, fresh, count, single, need, room, shape[1], BLOCK=_BLOCK, num_warps=1
-    )
+    _distinct[(rows,)](fresh_origin, fresh_entry, fresh, count, single, need, room, shape[1], BLOCK=_BLOCK, num_warps=1)
     return arrived, fresh_entry, fresh, single, need
 
 

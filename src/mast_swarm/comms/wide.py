@@ -104,8 +104,8 @@ def decide(
 
 
 def _by_place(positions: Tensor, side: float) -> Tensor:
-    """The order of points [V, 2] metres along a curve that fills the plane cell by cell (Z-order), [V] int64: views that
-    are worked on at about the same time then read the same rows, from the cache."""
+    """The order of points [V, 2] metres along a curve that fills the plane cell by cell (Z-order), [V] int64: views
+    that are worked on at about the same time then read the same rows, from the cache."""
     cell = ((positions - positions.amin(0)) / side).nan_to_num(0.0).clamp(0, 2**16 - 1).long()
     for shift in (8, 4, 2, 1):  # the 16 bits of either number move apart
         cell = (cell | cell << shift) & sum(((1 << shift) - 1) << n for n in range(0, 32, 2 * shift))

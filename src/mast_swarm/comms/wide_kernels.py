@@ -12,12 +12,12 @@ from torch import Tensor
 from mast_swarm.space._gpu import apart
 
 MOST_COLUMNS = 4096  # of a view that one program holds
-_FRONT = 16  # entries of the last level at a time
+_FRONT = 8  # entries of the last level at a time
 _QUERIES, _KEYS = 64, 32  # at a time in attention
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["level"])
 def _further(
     entry, own, positions, sorted_entry, reached, columns, levels, level, squared,
     COLUMNS: tl.constexpr, FRONT: tl.constexpr,
@@ -53,10 +53,10 @@ def _further(
     tl.store(reached + level, known + count)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["level"])
 def _attend(
     q, kv, entry, positions, reached, above, below, answer, q_stride, kv_stride, columns, levels, level, squared, scale,
-    FIRST: tl.constexpr, EXACT: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr,
+    FIRST: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One head of one view: its rows of level <= `level` attend to those of one level more. above, below: where the
@@ -94,20 +94,13 @@ def _attend(
             from_x, from_y = tl.load(positions + 2 * other), tl.load(positions + 2 * other + 1)
             near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < squared
             sees = there[:, None] & present[None, :] & (near | (i[:, None] == j[None, :]))
-            if EXACT:
-                score = tl.dot(query, tl.trans(key), input_precision="ieee")
-            else:
-                score = tl.dot(query, tl.trans(key))
+            score = tl.dot(query, tl.trans(key), input_precision="ieee")  # of fp32; half precision is what it is
             score = tl.where(sees, score * scale, float("-inf"))
             higher = tl.maximum(top, tl.max(score, 1))
             p = tl.exp2(score - higher[:, None])
             keep = tl.exp2(top - higher)
             total = total * keep + tl.sum(p, 1)
-            if EXACT:
-                more = tl.dot(p, value, input_precision="ieee")
-            else:
-                more = tl.dot(p.to(value.dtype), value)
-            found = found * keep[:, None] + more
+            found = found * keep[:, None] + tl.dot(p.to(value.dtype), value, input_precision="ieee")
             top = higher
         total = tl.where(there, total, 1.0)
         into = answer + (above + i)[:, None] * (HEADS * D) + across
@@ -157,7 +150,7 @@ def attend(
     _attend[(len(entry), heads)](
         q, kv, entry, positions, reached, above, below, answer, q.stride(0), kv.stride(0), entry.shape[1], levels,
         levels - 1 - layer, radius * radius, (d // heads) ** -0.5 / math.log(2),
-        FIRST=layer == 1, EXACT=q.dtype == torch.float32, HEADS=heads, D=d // heads,
+        FIRST=layer == 1, HEADS=heads, D=d // heads,
         LEVELS=triton.next_power_of_2(levels), QUERIES=_QUERIES, KEYS=_KEYS, num_warps=4, **_EXACT,
     )  # fmt: skip
     return answer
