@@ -104,6 +104,21 @@ def test_lists_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last.origin.shape[1] > 4 and last.room > 1
 
 
+def test_lists_that_grow_too_long_become_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a period too: the delay is half of it."""
+    monkeypatch.setattr(padded, "STEP", 2)
+    monkeypatch.setattr(padded, "MOST", 4)
+    channel, walked = Channel(0.5, 0.1, relay_radius=1000.0), walk(3, 1, few(20, 7), 4, False)
+    monkeypatch.setattr(relays, "LISTED", 1)
+    found = states(channel, walked, DEVICE)
+    assert isinstance(found[0], PaddedState) and isinstance(found[-1], RelayState)
+    monkeypatch.setattr(relays, "LISTED", 10**9)
+    with plainly():
+        tables = states(channel, walked, "cpu")
+    for one, other in zip(found, tables, strict=True):
+        assert all(torch.equal(getattr(one, n).cpu(), getattr(other, n)) for n in ("stamps", "entries"))
+
+
 @pytest.mark.parametrize("ratio", few([0.5, 1.5], [1.5]))
 def test_lists_are_a_network_of_robots(ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relays, "LISTED", 1)

@@ -6,7 +6,8 @@ origin listed in place of one for each robot, and layers as there: the first hol
 ones that wait for their hop.
 
 C is a little more than the longest list. When a hop would make a list longer, the device says so before anything is
-lost, and the hop is made again with more columns.
+lost, and the hop is made again with more columns; where there would be more than a program holds, the relay goes on
+with its table.
 
 Robots are numbered b N + i over all environments, R of them, and places of the store as in `comms.near`.
 """
@@ -28,7 +29,12 @@ if USABLE:
 
 _MASK = (1 << SLOT_BITS) - 1
 STEP = 64  # columns are a multiple of this
+MOST = 4096  # columns that one program holds
 _ROOM = 64  # origins that a robot may hear of for the first time in one hop, at first
+
+
+class TooLong(Exception):
+    """A list would have more than MOST columns."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,17 @@ class PaddedState:
     spare: int
 
     @property
+    def pairs(self) -> Tensor:
+        """The table of all pairs, [B, W, N, N] int64; -1: nothing. For small teams."""
+        (batch, robots), layers = self.alive.shape, len(self.table)
+        table = self.table.new_full((layers, batch * robots, robots + 1), -1)
+        table.scatter_(2, self.origin.long().expand_as(self.table), self.table)
+        return table[:, :, :-1].unflatten(1, (batch, robots)).transpose(0, 1)
+
+    @property
     def newest(self) -> Tensor:
-        """As a table of all pairs, [B, N, N] int64; -1: nothing. For small teams."""
-        batch, robots = self.alive.shape
-        table = self.table.new_full((batch * robots, robots + 1), -1)
-        return table.scatter_(1, self.origin.long(), self.table[0])[:, :-1].unflatten(0, (batch, robots))
+        """As in `RelayState`. For small teams."""
+        return self.pairs[:, 0]
 
     @property
     def stamps(self) -> Tensor:
@@ -131,7 +143,7 @@ def hop(
     sorted by target, that lose nothing (kept [E] bool, None: all).
 
     Gives the state with what it took and with lists that have the new origins too, and what has arrived of each origin
-    [R, C'] (-1: nothing), which is not in the table yet.
+    [R, C'] (-1: nothing), which is not in the table yet. May raise TooLong.
     """
     carried = (offered >= 0).sum(1)
     environment = target // state.alive.shape[1]
@@ -148,6 +160,8 @@ def hop(
         longest, fresh = torch.stack((met[-1].max(), met[2].max())).tolist()
         if fresh <= state.room and longest <= state.origin.shape[1]:
             break
+        if longest > MOST:
+            raise TooLong
         state = replace(state, room=max(state.room, _rounded(fresh)))
         more = _rounded(longest) - state.origin.shape[1]
         if more > 0:
@@ -171,7 +185,7 @@ def _where(state: PaddedState, radius: float) -> tuple[Tensor, Tensor, Tensor]:
 
 def _rounded(columns: int) -> int:
     """A capacity for so many, with some to spare."""
-    return -(-(columns + columns // 16) // STEP) * STEP
+    return max(columns, min(MOST, -(-(columns + columns // 16) // STEP) * STEP))
 
 
 def _wider(state: PaddedState, more: int) -> PaddedState:

@@ -25,6 +25,7 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -218,7 +219,10 @@ class Relay:
         if isinstance(state, NearState):
             state = self._hop_lists(state, graph)
         elif isinstance(state, PaddedState):
-            state = self._hop_padded(state, graph)
+            try:
+                state = self._hop_padded(state, graph)
+            except padded.TooLong:  # nearly everybody is within the relay radius: on with a table, from this instant
+                state = self._hop_in_turn(_as_table(state), graph)
         elif not self.instant:
             state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
@@ -388,6 +392,11 @@ class Relay:
         robots = state.alive.shape[1]
         event = (_LOSS, state.step, q, source % robots, target % robots)
         return chance.uniform(chance.combine(state.chance[target // robots], *event)) < self.channel.loss
+
+
+def _as_table(state: PaddedState) -> RelayState:
+    shared: dict[str, Any] = {field.name: getattr(state, field.name, None) for field in dataclasses.fields(RelayState)}
+    return RelayState(**(shared | {"table": state.pairs}))
 
 
 def _none_crossed(crossed: Tensor, slot: Tensor, slots: int) -> Tensor:

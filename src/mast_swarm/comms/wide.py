@@ -7,7 +7,7 @@ robot outwards, comparing entries with those of the last level alone, and attent
 matrix of pairs and no list of windows is ever in memory.
 
 Of a view with K entries, some n_1 > n_2 > ... > n_L = 1 rows are computed. At 100 robots per square kilometre MAST-M
-(L = 4, windows of 250 m) has K = 320 and n = 138, 65, 21, 1.
+(L = 4, windows of 250 m) has K = 311 and n = 136, 65, 20, 1 (`python -m benchmarks.alone`).
 """
 
 from __future__ import annotations
