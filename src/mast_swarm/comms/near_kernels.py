@@ -325,8 +325,8 @@ def hold(
 
 
 def _width(columns: int) -> int:
-    """Columns of a program."""
-    return max(32, triton.next_power_of_2(columns))
+    """Columns of a program: each width is compiled once, and lists that have just begun are short for a few hops."""
+    return max(256, triton.next_power_of_2(columns))
 
 
 def _warps(width: int) -> int:
