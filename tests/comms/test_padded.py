@@ -15,6 +15,7 @@ from devices import DEVICE, HALF, few, plainly
 from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig
 from mast_swarm.comms import Relay, padded, views, wide
 from mast_swarm.comms import relay as relays
+from mast_swarm.comms.near import NearState
 from mast_swarm.comms.padded import PaddedState
 from mast_swarm.comms.relay import Held, RelayState, slot_of
 from mast_swarm.model.lists import Lists, attend_lists
@@ -95,6 +96,24 @@ def test_lists_against_the_table(
     against_the_table(channel, walk(seed, batch, robots, few(14, 5), directed))
 
 
+def test_lists_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the density, radius and speed of large teams."""
+    monkeypatch.setattr(relays, "LISTED", 1)
+    robots, steps, rng = few(2000, 8), few(30, 3), torch.Generator().manual_seed(0)
+    channel, walked = Channel(1.0, 0.05, 0.001, relay_radius=few(1100.0, 150.0)), []
+    positions = torch.rand(1, robots, 2, generator=rng) * 100 * robots**0.5
+    for _ in range(steps):
+        positions = positions + 5 * torch.randn(1, robots, 2, generator=rng)
+        with plainly():
+            walked.append((positions, neighbour_graph(nearest(positions, positions, 3, exclude_self=True)[1])))
+    with plainly():
+        expected = states(channel, walked, "cpu")
+    for found, other in zip(states(channel, walked, DEVICE), expected, strict=True):
+        assert isinstance(found, PaddedState) and isinstance(other, NearState)
+        for name in ("stamps", "alive", "places", "transmissions", "entries"):
+            assert torch.equal(getattr(found, name).cpu(), getattr(other, name)), name
+
+
 def test_lists_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the columns nor the room for what is new are enough at first, and nothing is lost."""
     monkeypatch.setattr(padded, "STEP", 2)
@@ -153,7 +172,11 @@ def test_levels(columns: int, radius: float, layers: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 @pytest.mark.parametrize(("columns", "radius", "layers"), [(few(300, 40), 120.0, 3), (5, 1e4, 1)])
-def test_attention_within_views(columns: int, radius: float, layers: int, dtype: torch.dtype) -> None:
+def test_attention_within_views(
+    columns: int, radius: float, layers: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide.kernels, "_QUERIES", few(64, 16))  # several blocks of either
+    monkeypatch.setattr(wide.kernels, "_KEYS", few(32, 16))
     entry, own, positions = some_views(columns)
     positions = positions.nan_to_num(250.0)
     ordered, reached = wide.kernels.levels(entry, own, positions, radius, layers)
