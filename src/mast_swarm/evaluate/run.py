@@ -94,7 +94,8 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
             if config is not None:
                 needed = cost.decentral_bytes(config, environments, agents, density, kind, needed)
             what = f"{size} that each decide alone, which keep {what},"
-            nearer = "" if relay.lists(agents, kind) or config is None else ", or --relay-radius auto"
+            less = Relay(dataclasses.replace(actor.channel, relay_radius=1.0), world.config.dt).lists(agents, kind)
+            nearer = ", or --relay-radius auto" if less and config is not None and relay.radius is None else ""
             cost.check_fits(what, needed, free, f"{fewer}{nearer}, or leave --delay away")
         elif config is not None:
             cost.check_fits(f"a step of {size}", environments * cost.step_bytes(config, agents, density), free, fewer)
