@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks import kept
 from mast_swarm.errors import MastError
@@ -28,11 +28,13 @@ class Driver:
     policy: str
     most: int
     delay: float | None = None  # seconds a hop, for robots that decide alone; None: one place
+    relay_radius: Literal["auto"] | None = None  # of robots that decide alone; None: no limit
 
 
 DRIVERS = {
     "mast-m": Driver("mast-m", 1_000_000),
     "mast-m-alone": Driver("mast-m", 1_000, delay=1.0),
+    "mast-m-alone-near": Driver("mast-m", 100_000, delay=1.0, relay_radius="auto"),
     "dhba-8": Driver("dhba-8", 10_000),
     "lsap": Driver("lsap", 1_000),
 }
@@ -74,6 +76,7 @@ def run_driver(name: str, agents: int, config: SuccessConfig) -> dict[str, Any]:
         episodes=config.episodes(agents),
         steps=round(max(TIMES)),
         delay=driver.delay,
+        relay_radius=driver.relay_radius,
         seed=config.seed,
         device=config.device,
         precision=config.precision,
@@ -81,7 +84,8 @@ def run_driver(name: str, agents: int, config: SuccessConfig) -> dict[str, Any]:
 
     def at_times(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
         rows = [row for row in summary["rows"] if row["metric"] == "success_rate" and row["t"] in TIMES]
-        return {"success_rate": [{key: row[key] for key in ("t", "mean", "ci95")} for row in rows]}
+        limit = {} if driver.relay_radius is None else {"relay_radius": driver.relay_radius}
+        return {**limit, "success_rate": [{key: row[key] for key in ("t", "mean", "ci95")} for row in rows]}
 
     return kept.run(settings, f"{agents}-{name}", config.scratch, at_times)
 

@@ -31,6 +31,8 @@ def machine_line(result: dict[str, Any]) -> str:
     words = [about["device"], f"torch {about['torch']}"]
     if "precision" in result:
         words.append(result["precision"])
+    if result.get("relay_radius") is not None:
+        words.append(f"relay radius {result['relay_radius']}")
     if about["kind"] == "cpu":
         words += [f"{about['threads']} threads", f"load {about['load']:g} when it began"]
     return ", ".join(words) + ":"
@@ -125,6 +127,15 @@ def strips_estimate() -> str:
     return table(head, rows)
 
 
+NAMES = {
+    "mast-m": "MAST-M, central",
+    "mast-m-alone": "MAST-M, alone",
+    "dhba-8": "DHBA-8",
+    "lsap": "LSAP",
+    "mast-m-alone-near": "MAST-M, alone, relay radius",
+}
+
+
 def success_files() -> list[dict[str, Any]]:
     """What `benchmarks.success_at_scale` found, by rising size of the team."""
     found = [json.loads(path.read_text()) for path in (DOCS / "results/navigation/scale").glob("*.json")]
@@ -138,7 +149,7 @@ def success_table() -> str:
         return "Not measured yet.\n"
     head = [f"{size['agents']:,} robots, {size['episodes']} start states" for size in sizes]
     body = []
-    for policy in ("mast-m", "mast-m-alone", "dhba-8", "lsap"):
+    for policy in [name for name in NAMES if any(name in size["policies"] for size in sizes)]:
         for t in (200.0, 800.0):
             cells = [_success(size, policy, t) for size in sizes]
             shown = ["not run" if cell is None else f"{cell[0]:.3f} ± {cell[1]:.3f}" for cell in cells]
@@ -151,7 +162,23 @@ def _success(size: dict[str, Any], policy: str, t: float) -> tuple[float, float]
     return next(((row["mean"], row["ci95"]) for row in rows if row["t"] == t), None)
 
 
+def alone() -> str:
+    """What one robot holds and computes when it decides alone."""
+    found = json.loads((ROOT / "benchmarks/results/alone.json").read_text())
+    rows = [
+        ["news held, within the relay radius", f"{found['news_per_robot']:.0f}"],
+        ["of it in the receptive field", f"{found['entries_in_field']:.0f}"],
+        ["messages that anybody holds, per robot of the team", f"{found['messages_held_per_robot']:.0f}"],
+    ]
+    counts = zip(found["rows_per_robot"], found["different_rows_per_robot"], strict=True)
+    for layer, (count, different) in enumerate(counts, start=1):
+        cells = f"{count:.0f}; {different:.0f}"
+        rows.append([f"rows of layer {layer}; of these different, over the robots counted", cells])
+    return table([f"{found['agents']:,} robots, {found['robots_counted']} of them counted", "per robot"], rows)
+
+
 NUMBERS: dict[str, Callable[[], str]] = {
+    "alone": alone,
     "scale-summary": summary,
     "scale-success": success_table,
     "scale-cpu": lambda: bench_block("scale", "cpu", STEP, PASS),
@@ -183,11 +210,10 @@ def success_plot(path: Path) -> None:
     from mast_swarm.view.scale import short
     from mast_swarm.view.style import policy_colour, style
 
-    names = {"mast-m": "MAST-M, central", "mast-m-alone": "MAST-M, alone", "dhba-8": "DHBA-8", "lsap": "LSAP"}
     with style():
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.add_subplot()
-        for number, (policy, name) in enumerate(names.items()):
+        for number, (policy, name) in enumerate(NAMES.items()):
             for t, line in ((800.0, "-"), (200.0, "--")):
                 found = [(size["agents"], _success(size, policy, t)) for size in success_files()]
                 shown = [(agents, *cell) for agents, cell in found if cell is not None]

@@ -380,6 +380,15 @@ def test_a_team_too_large_for_memory_is_refused_at_once(extra, told, tmp_path, c
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("delay", "helps"), [("1", True), ("1.5", False)])
+def test_a_team_too_large_is_told_of_the_relay_radius_where_it_helps(delay, helps, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mast_swarm.evaluate.run.free_memory", lambda device: 16e9)
+    args = ["evaluate", "navigation", "--policy", "mast-m", "--agents", "20000", "--device", "cpu", "--delay", delay]
+    with pytest.raises(SystemExit):
+        main([*args, "--out", str(tmp_path / "run")])
+    assert ("or --relay-radius auto, or leave --delay away" in capsys.readouterr().err) == helps
+
+
 def test_options_are_found_before_they_are_parsed():
     assert option([], "--task") is None
     assert option(["--seed", "1", "--task", "coverage"], "--task") == "coverage"

@@ -56,6 +56,20 @@ def test_files_hold_what_an_evaluation_gives(scale: ModuleType, tmp_path: Path) 
     assert names == [["lsap", "dhba-4"], ["dhba-4"]]  # twelve robots are too many for one of them
 
 
+def test_robots_alone_with_a_relay_radius(scale: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    near = scale.Driver("mast-m", 10, delay=1.0, relay_radius="auto")
+    monkeypatch.setattr(scale, "DRIVERS", {"near": near})
+    monkeypatch.setattr(scale, "TIMES", (4.0,))
+    asked: list[EvaluateConfig] = []
+    run = scale.kept.run
+    monkeypatch.setattr(scale.kept, "run", lambda settings, *rest: asked.append(settings) or run(settings, *rest))
+    folders = {"out": tmp_path / "out", "scratch": tmp_path / "scratch"}
+    scale.main(scale.SuccessConfig(agents=(10, 11), policy=("near",), device="cpu", robots=1, **folders))
+    assert [(s.delay, s.relay_radius, s.world.agents) for s in asked] == [(1.0, "auto", 10)]  # eleven are too many
+    found = json.loads((tmp_path / "out" / "10.json").read_text())["policies"]["near"]
+    assert found["relay_radius"] == "auto" and [row["t"] for row in found["success_rate"]] == [4.0]
+
+
 def test_mistakes_are_told(scale: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(MastError, match="there is no policy 'dhba-5' here: give some of lsap, dhba-4"):
         scale.SuccessConfig(policy=("dhba-5",))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig
+from mast_swarm.comms import padded
 from mast_swarm.comms import relay as relays
 from mast_swarm.comms.near import NearState
 from mast_swarm.comms.relay import Relay, RelayState
@@ -72,7 +73,18 @@ def test_lists_are_a_network_of_robots(ratio: float, monkeypatch: pytest.MonkeyP
 def test_which_relays_keep_lists() -> None:
     assert Relay(Channel(0.5, relay_radius=50.0), 1.0).lists(relays.LISTED, "cpu")
     assert not Relay(Channel(0.5, relay_radius=50.0), 1.0).lists(relays.LISTED - 1, "cpu")
-    assert not Relay(Channel(0.5, relay_radius=50.0), 1.0).lists(relays.LISTED, "cuda")
     for other in (Channel(0.5), Channel(0.7, relay_radius=50.0), Channel(0.5, relay_radius=50.0, max_age=3.0)):
         assert not Relay(other, 1.0).lists(relays.LISTED, "cpu")
     assert not Relay(Channel(0.0, relay_radius=50.0), 1.0).lists(relays.LISTED, "cpu")
+
+
+def test_a_gpu_keeps_lists_where_there_are_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every channel with a relay radius and a delay."""
+    monkeypatch.setattr(padded, "kernels", None)
+    assert not Relay(Channel(0.5, relay_radius=50.0), 1.0).lists(relays.LISTED, "cuda")
+    monkeypatch.setattr(padded, "kernels", object())
+    for channel in (Channel(0.5, relay_radius=50.0), Channel(0.7, relay_radius=50.0, max_age=3.0)):
+        assert Relay(channel, 1.0).lists(relays.LISTED, "cuda")
+        assert not Relay(channel, 1.0).lists(relays.LISTED - 1, "cuda")
+    for channel in (Channel(0.5), Channel(0.0, relay_radius=50.0)):
+        assert not Relay(channel, 1.0).lists(relays.LISTED, "cuda")

@@ -305,6 +305,23 @@ def test_estimates_of_deciding_alone_are_above_what_was_measured(
     assert cost.table_bytes(1, 100, device, layers=10) > 3 * cost.table_bytes(1, 100, device)
 
 
+def test_lists_let_a_hundred_thousand_robots_alone_fit_on_a_gpu() -> None:
+    held = [cost.list_bytes(1, agents, DENSITY, 1100.0, "cuda") for agents in (10_000, 100_000)]
+    assert held[1] == pytest.approx(10 * held[0])
+    assert cost.decentral_bytes(PolicyConfig(), 1, 100_000, DENSITY, "cuda", held[1]) < 60e9
+    assert cost.decentral_bytes(PolicyConfig(), 1, 100_000, DENSITY, "cuda") > 140e9
+
+
+def test_arithmetic_of_a_decision_alone() -> None:
+    """Of one layer it is that of a forward pass, less what all robots share: perception and the first projections."""
+    one = PolicyConfig(layers=1)
+    shared = 2.0 * (14 * 2 * 256 + 2 * 256 * 256 + 3 * 256 * 256)
+    neighbours = cost.expected_neighbours(one, DENSITY)
+    assert cost.alone_flops(one, DENSITY) == pytest.approx(cost.forward_flops(one, neighbours) - shared)
+    assert cost.alone_rows(PolicyConfig(), DENSITY) == pytest.approx([177.7, 79.5, 20.6, 1.0], abs=0.1)
+    assert cost.alone_flops(PolicyConfig(), DENSITY) == pytest.approx(2.97e8, rel=0.02)
+
+
 def test_neighbours_follow_from_the_density() -> None:
     assert cost.expected_neighbours(PolicyConfig(), 100.0) == pytest.approx(20.63, abs=0.01)
     with pytest.raises(MastError, match="set attention_radius"):

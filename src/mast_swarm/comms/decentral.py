@@ -22,9 +22,11 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
+from mast_swarm.comms import near, padded, wide
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.near import SLOT_BITS, NearState, hold
-from mast_swarm.comms.relay import Relay, RelayState, slot_of
+from mast_swarm.comms.near import SLOT_BITS, NearState
+from mast_swarm.comms.padded import PaddedState
+from mast_swarm.comms.relay import Held, Relay, slot_of
 from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
@@ -35,7 +37,7 @@ from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.space import Graph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
-ROWS = {"cpu": 20_000, "cuda": 2_000_000}
+ROWS = {"cpu": 20_000, "cuda": wide.ROWS}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
 
 
@@ -60,7 +62,7 @@ class DecentralPolicy:
         self.policy = policy
         self.relay, self.dt = Relay(channel, dt), dt
         self.seeds: Sequence[int] = ()
-        self.state: RelayState | NearState | None = None
+        self.state: Held | None = None
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
         self._trail = policy.trail(dt)
@@ -134,7 +136,7 @@ class DecentralPolicy:
 @torch.no_grad()
 def decide(
     policy: Policy,
-    state: RelayState | NearState,
+    state: Held,
     attended: list[Attended] | None = None,
     environments: int = 0,
 ) -> Tensor:
@@ -158,6 +160,8 @@ def decide(
     every = torch.arange(len(x), device=device)
     x, h = blocks[0].before_attention(x, None)
     first = projected(blocks[0].attention, h, len(x), rotation, every)
+    if attended is None and wide.takes(entry, local, policy):
+        return wide.decide(policy, x, first, rotation, entry, own, local).unflatten(0, (batch, robots))
     for part in chunks(batch, robots, entry.shape[1], ROWS[device.type], PAIRS[device.type]):
         views = look(entry[part], own[part], local, radius, layers)
         if views.rows[1] == 0:
@@ -187,7 +191,7 @@ def decide(
     return prediction.unflatten(0, (batch, robots))
 
 
-def _local(state: RelayState | NearState, dtype: torch.dtype) -> Tensor:
+def _local(state: Held, dtype: torch.dtype) -> Tensor:
     """The positions of the store relative to the middle of each environment's living robots, [B K N, 2] metres.
 
     So distances may be taken in fp32 wherever in the world the team is: at UTM coordinates fp32 tells half a metre.
@@ -197,7 +201,7 @@ def _local(state: RelayState | NearState, dtype: torch.dtype) -> Tensor:
     return (state.positions - middle[:, None, None]).to(dtype).flatten(0, 2)
 
 
-def _entries(state: RelayState | NearState, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def _entries(state: Held, positions: Tensor, reach: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """The U distinct messages that living robots hold of places nearer than `reach` metres: their places in the store
     [U]; every robot's view of them, moved to the left [B N, C], as numbers in 0..U-1; and its own one [B N]. -1: none.
 
@@ -206,24 +210,26 @@ def _entries(state: RelayState | NearState, positions: Tensor, reach: float | No
     batch, slots, robots, _ = state.messages.shape
     size, quick = batch * slots * robots, positions.dtype == torch.float32 and on_gpu(positions)
     if isinstance(state, NearState):
-        packed, own, count, used = hold(state, positions, reach)
+        packed, own, count, used = near.hold(state, positions, reach)
+    elif isinstance(state, PaddedState):
+        packed, own, count, used = padded.hold(state, positions, reach)
     elif kernels is not None and quick and robots <= kernels.MOST_ROBOTS:
         packed, own, count, used = kernels.hold(state.newest, state.alive, positions, slots, SLOT_BITS, reach)
     else:
         newest = state.newest
-        near = (newest >= 0) & state.alive[:, :, None]
+        held = (newest >= 0) & state.alive[:, :, None]
         b = torch.arange(batch, device=newest.device)[:, None, None]
         place = (b * slots + slot_of(newest)) * robots + torch.arange(robots, device=newest.device)
-        place = place.where(near, size)  # stands for none
+        place = place.where(held, size)  # stands for none
         own = place.diagonal(dim1=1, dim2=2)
         if reach is not None:
             known = place.clamp_max(size - 1)
             apart = positions[known] - positions[known.diagonal(dim1=1, dim2=2)][:, :, None]
-            near = near & (apart.square().sum(-1) < reach * reach)
-            near.diagonal(dim1=1, dim2=2).copy_(state.alive)  # even where a position is no number
-        count = near.sum(-1)
+            held = held & (apart.square().sum(-1) < reach * reach)
+            held.diagonal(dim1=1, dim2=2).copy_(state.alive)  # even where a position is no number
+        count = held.sum(-1)
         packed = place.new_full((batch, robots, robots + 1), size)  # the last column takes those that are too far
-        packed.scatter_(2, (near.cumsum(-1) - 1).where(near, robots), place)
+        packed.scatter_(2, (held.cumsum(-1) - 1).where(held, robots), place)
         packed, own = packed.flatten(0, 1)[:, :-1], own.flatten()
         used = torch.zeros(size + 1, dtype=torch.uint8, device=newest.device).index_fill_(0, packed.flatten(), 1)
     number = used.cumsum(0) - 1

@@ -25,15 +25,17 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms import near
+from mast_swarm.comms import near, padded
 from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.near import SLOT_BITS, NearState
+from mast_swarm.comms.padded import PaddedState
 from mast_swarm.comms.views import kernels
 from mast_swarm.errors import MastError
 from mast_swarm.kernels import on_gpu
@@ -43,7 +45,7 @@ from mast_swarm.space.graph import MatrixGraph
 _LOSS = 1  # keeps losses apart from failures (comms.failures), which are drawn from the same keys
 _FIRST_SLOTS = 8
 _MOST_LAYERS = 1000
-LISTED = 512  # robots from which a CPU keeps lists of those within the relay radius in place of a table
+LISTED = 512  # robots from which there are lists of those within the relay radius in place of a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +90,10 @@ class RelayState:
         return self.crossed.gather(2, slot[:, :, None])[:, :, 0].masked_fill(newest < 0, -1)
 
 
+Held = RelayState | NearState | PaddedState
+"""What robots hold, as a table of all pairs or as lists of a CPU or a GPU: a relay chooses when it starts."""
+
+
 def stamp_of(entry: Tensor) -> Tensor:
     """The stamp of table entries, -1 where there is none."""
     return entry >> SLOT_BITS
@@ -114,34 +120,37 @@ class Relay:
         # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
         self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
         self.radius = channel.radius  # metres
-        # All stamps hop at the same times, and one of each origin is enough.
-        self._listable = self.hop == 1 and self.radius is not None and self.max_age is None
-        self._plain = self.hop == 1 and self.radius is None and self.max_age is None
+        # All stamps hop at the same times, at all of them, and one of each origin is enough.
+        self._together = self.hop == 1 and self.max_age is None
+        self._plain = self._together and self.radius is None
         self.counted = 0  # of how many environments, the first, `start` begins to count the links that news crosses
 
     def lists(self, robots: int, device: str) -> bool:
         """Whether what so many robots hold on a device (cpu or cuda) is lists of those within the relay radius."""
-        return self._listable and device == "cpu" and robots >= LISTED and not self.counted
+        if self.radius is None or self.counted or robots < LISTED:
+            return False
+        return self._together if device == "cpu" else not self.instant and padded.kernels is not None
 
-    def start(
-        self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None
-    ) -> RelayState | NearState:
+    def start(self, seeds: Sequence[int] | Tensor, robots: int, width: int, like: Tensor | None = None) -> Held:
         """Instant 0 of one environment per seed, nobody has sampled yet; device and the messages' dtype are those of
         `like`."""
         like = torch.empty(0) if like is None else like
-        batch = len(seeds)
-        if self.lists(robots, like.device.type) and not on_gpu(like):
-            messages = like.new_zeros(batch, _FIRST_SLOTS, robots, width)
-            places = torch.zeros(batch, _FIRST_SLOTS, robots, 2, dtype=torch.float64)
-            return near.start(chance.keys_of(self.channel.seed, seeds, like.device), robots, messages, places)
+        batch, kind = len(seeds), "cuda" if on_gpu(like) else like.device.type
+        keys = chance.keys_of(self.channel.seed, seeds, like.device)
+        messages = like.new_zeros(batch, _FIRST_SLOTS, robots, width)
+        places = like.new_zeros(batch, _FIRST_SLOTS, robots, 2, dtype=torch.float64)
+        if self.lists(robots, kind):
+            if kind == "cpu":
+                return near.start(keys, robots, messages, places)
+            return padded.start(keys, robots, self.layers, messages, places)
         count = torch.zeros(batch, dtype=torch.int64, device=like.device)
         crossed = like.new_zeros(self.counted, robots, _FIRST_SLOTS, robots, dtype=torch.int16)
         return RelayState(
             step=0,
-            chance=chance.keys_of(self.channel.seed, seeds, like.device),
+            chance=keys,
             table=count.new_full((batch, self.layers, robots, robots), -1),
-            messages=like.new_zeros(batch, _FIRST_SLOTS, robots, width),
-            positions=like.new_zeros(batch, _FIRST_SLOTS, robots, 2, dtype=torch.float64),
+            messages=messages,
+            positions=places,
             alive=torch.ones(batch, robots, dtype=torch.bool, device=like.device),
             transmissions=count,
             entries=count,
@@ -149,9 +158,7 @@ class Relay:
             crossed=crossed if self.counted else None,
         )
 
-    def sample(
-        self, state: RelayState | NearState, message: Tensor, positions: Tensor, graph: Graph
-    ) -> RelayState | NearState:
+    def sample(self, state: Held, message: Tensor, positions: Tensor, graph: Graph) -> Held:
         """Every living robot's message [B, N, d_msg] and position [B, N, 2] metres, stamped with this instant.
 
         With tau = 0 they also arrive, at once and everywhere that `graph` lets them; what was known before is
@@ -164,6 +171,8 @@ class Relay:
             messages, where = _stored(messages, message, slot), _stored(where, positions, slot)
             state = dataclasses.replace(state, messages=messages, positions=where, spare=spare)
             return near.sample(state, slot, positions, self.radius)
+        if isinstance(state, PaddedState):
+            return self._sample_padded(state, message, positions)
         if self._plain and state.spare > 0 and state.crossed is None and _taken(state.table):
             table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
             return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=state.spare - 1)
@@ -186,10 +195,34 @@ class Relay:
         )
         return self._arrive_at_once(state, graph) if self.instant else self._forget(state)
 
-    def exchange(self, state: RelayState | NearState, graph: Graph) -> RelayState | NearState:
+    def _sample_padded(self, state: PaddedState, message: Tensor, positions: Tensor) -> PaddedState:
+        assert self.radius is not None
+        own, newest = state.itself(), state.table[0]
+        table = torch.cat((newest.masked_fill(own, -1)[None], state.table[1:]))
+        if self.hop > 1:  # the last sample waits for its next hop
+            table = _tucked(table[None], newest.where(own, -1)[None])[0]
+        state = dataclasses.replace(state, table=table)
+        messages, where, slot, spare = _free_slots(state.messages, state.positions, state.used(), state.spare)
+        places = positions.double().where(state.alive[..., None], state.places)
+        state = dataclasses.replace(state, messages=messages, positions=where, spare=spare, places=places)
+        padded.store(state, slot, message, positions)
+        entry = slot.flatten() + (state.step << SLOT_BITS)
+        table[0] = torch.where(own, entry[:, None], table[0])
+        return padded.forget(state, self.radius, self._oldest(state.step))
+
+    def _oldest(self, step: int) -> int:
+        """The oldest stamp that robots have not forgotten at an instant."""
+        return 0 if self.max_age is None else step - self.max_age // 1
+
+    def exchange(self, state: Held, graph: Graph) -> Held:
         """The state at the next instant: what is due has hopped over `graph`, and robots may have failed."""
         if isinstance(state, NearState):
             state = self._hop_lists(state, graph)
+        elif isinstance(state, PaddedState):
+            try:
+                state = self._hop_padded(state, graph)
+            except padded.TooLong:  # nearly everybody is within the relay radius: on with a table, from this instant
+                state = self._hop_in_turn(_as_table(state), graph)
         elif not self.instant:
             state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
@@ -232,6 +265,26 @@ class Relay:
             if self.channel.loss > 0:
                 kept = ~self._lost(state, source, target, q)
             state = near.hop(state, source, target, kept, self.radius)
+        return state
+
+    def _hop_padded(self, state: PaddedState, graph: Graph) -> PaddedState:
+        """The same where these lists are a GPU's; what is not due at all moments is as in `_hop_in_turn`."""
+        assert self.radius is not None
+        _, source, target = _links(graph, state.alive, listed=True)
+        always: list[tuple[int, Tensor | None]] = [(q, None) for q in range(1, self.period + 1)]
+        for tick, due in always if self._together else self._moments(state.table, state.step):
+            kept = None if self.channel.loss == 0 else ~self._lost(state, source, target, -(-tick // self.hop))
+            table = state.table
+            offered = table[0] if due is None else table.where(due[stamp_of(table)], -1).amax(0)
+            state, arrived = padded.hop(state, offered, source, target, kept, self.radius)
+            newest, waiting = state.table[0], state.table[1:]
+            table = newest.maximum(arrived)[None]
+            if due is not None:
+                table = torch.cat((table, waiting.masked_fill(due[stamp_of(waiting)], -1)))
+            if due is not None and self.hop > 1:
+                early = (arrived > newest) & ~due[stamp_of(newest)]
+                table = _tucked(table[None], newest.where(early, -1)[None])[0]
+            state = dataclasses.replace(state, table=table)
         return state
 
     def _hop_in_turn(self, state: RelayState, graph: Graph) -> RelayState:
@@ -284,7 +337,7 @@ class Relay:
         """Without what is too old at this instant, or from too far for where robots are now."""
         table = state.table
         if self.max_age is not None:
-            table = table.masked_fill(stamp_of(table) < state.step - self.max_age // 1, -1)
+            table = table.masked_fill(stamp_of(table) < self._oldest(state.step), -1)
         if self.radius is not None:
             environment = torch.arange(len(table), device=table.device)[:, None, None, None]
             far = self._too_far(_places_of(state, table, environment), state.places[:, None, :, None])
@@ -334,11 +387,16 @@ class Relay:
             links = links.masked_fill(further, far)
         return links
 
-    def _lost(self, state: RelayState | NearState, source: Tensor, target: Tensor, q: int) -> Tensor:
+    def _lost(self, state: Held, source: Tensor, target: Tensor, q: int) -> Tensor:
         """Which links [E] lose their transmission in round q of this period."""
         robots = state.alive.shape[1]
         event = (_LOSS, state.step, q, source % robots, target % robots)
         return chance.uniform(chance.combine(state.chance[target // robots], *event)) < self.channel.loss
+
+
+def _as_table(state: PaddedState) -> RelayState:
+    shared: dict[str, Any] = {field.name: getattr(state, field.name, None) for field in dataclasses.fields(RelayState)}
+    return RelayState(**(shared | {"table": state.pairs}))
 
 
 def _none_crossed(crossed: Tensor, slot: Tensor, slots: int) -> Tensor:
@@ -374,10 +432,10 @@ def _taken(table: Tensor) -> bool:
     return kernels is not None and on_gpu(table) and table.shape[1] * table.shape[2] <= kernels.MOST_ROBOTS
 
 
-def _links(graph: Graph, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _links(graph: Graph, alive: Tensor, listed: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Environment, source and target, [E] int64, of the links between living robots, once each, no loops; source and
-    target as b N + i."""
-    if graph.device.type == "cpu" and not on_gpu(graph):  # without a matrix of all pairs
+    target as b N + i. listed: without a matrix of all pairs on a GPU too."""
+    if listed or not on_gpu(graph):
         among = graph.among(alive)
         different = among.source != among.target
         key = (among.target * graph.nodes + among.source % graph.nodes)[different].unique()

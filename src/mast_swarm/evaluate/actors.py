@@ -17,8 +17,7 @@ from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.comms.near import NearState
-from mast_swarm.comms.relay import Relay, RelayState, slot_of
+from mast_swarm.comms.relay import Held, Relay, slot_of
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
@@ -98,7 +97,7 @@ class Talking:
         self.failure = channel.failure
         self.relay, self.hop = Relay(channel, dt), periods(channel.delay, dt)
         self.seeds: Sequence[int] = ()
-        self.held: RelayState | NearState | None = None
+        self.held: Held | None = None
         self.graph: Graph | None = None
 
     @property

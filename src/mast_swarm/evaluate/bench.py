@@ -332,7 +332,7 @@ def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: 
         density, world = setting.density(agents), _world(setting.task, agents)
         held, kept, relay = None, "a table", Relay(setting.channel(world, config.relay_radius), world.dt)
         if relay.radius is not None and relay.lists(agents, device.type):
-            held, kept = cost.list_bytes(environments, agents, density, relay.radius), "lists"
+            held, kept = cost.list_bytes(environments, agents, density, relay.radius, device.type), "lists"
         needed = cost.decentral_bytes(setting.model, environments, agents, density, device.type, held)
         what = f"{environments:,} x {agents:,} robots, with {kept} of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
@@ -342,7 +342,8 @@ def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: 
     for environments, agents in pairs:
         rows.append(_decentral_row(setting, environments, agents, memory, config.relay_radius))
         report(rows[-1])
-    return setting.heading("decentral", about, pairs[0][1]) | {"settled_steps": SETTLED, "rows": rows}
+    about = setting.heading("decentral", about, pairs[0][1])
+    return about | {"settled_steps": SETTLED, "relay_radius": config.relay_radius, "rows": rows}
 
 
 @torch.inference_mode()
@@ -365,6 +366,7 @@ def _decentral_row(
         "environments": environments,
         "agents": agents,
         "relay_radius_m": loop.actor.channel.radius if loop.actor.channel else None,
+        **_arithmetic_alone(setting, agents),
         "step_ms": whole,
         "parts_ms": parts,
         "robots_per_s": 1e3 * environments * agents / whole,
@@ -372,6 +374,13 @@ def _decentral_row(
         "ratio": whole / central,
         "peak_bytes": peak,
     }
+
+
+def _arithmetic_alone(setting: Setting, agents: int) -> dict[str, float]:
+    """What the decisions of a large team must compute, of policies with an attention window."""
+    if setting.model.attention_radius is None:
+        return {}
+    return {"flops_per_robot": cost.alone_flops(setting.model, setting.density(agents))}
 
 
 def _settle(loop: Loop, policy: Policy, seeds: Sequence[int]) -> None:

@@ -121,3 +121,7 @@ class DecentralBenchConfig(PolicyBenchConfig, _TeamsConfig):
     relay_radius: Annotated[float | Literal["auto"] | None, _UNSET, tyro.conf.DisallowNone] = None
     """Metres: robots neither keep nor pass on news from farther away; auto: as far as the policy looks, and what robots
     move meanwhile. Unset: from anywhere."""
+
+    def suffix(self, device: str) -> str:
+        """As for all benchmarks of a policy, and whether there is a relay radius."""
+        return super().suffix(device) + ("" if self.relay_radius is None else "-near")

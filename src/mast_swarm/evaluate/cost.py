@@ -19,8 +19,11 @@ _DENSE = 24  # bytes per pair of robots: the mask, and the distances that it com
 # Of robots that decide alone, on either kind of device:
 _HELD = {"cpu": 128, "cuda": 40}  # bytes per pair of robots: who holds which stamp of whom, and what passes it on
 _LATER = 48  # bytes per pair of robots and layer of the table beyond the first: stamps that wait for their hop
-_LISTED = 64  # bytes per news that a robot holds, where they are lists: before and after a hop, and what passes it on
-_STORED = 1 << 16  # bytes of each robot's messages that somebody still holds
+# Where they are lists: bytes per news that a robot holds, before and after a hop, and what passes it on (a GPU's lists
+# are all as long as the longest, about twice the mean where robots come in clusters); and bytes of each robot's
+# messages that somebody still holds, on a GPU with what the first layer makes of them.
+_LISTED = {"cpu": 64, "cuda": 128}
+_STORED = {"cpu": 1 << 16, "cuda": 3 << 16}
 _VIEWED = {"cpu": 60, "cuda": 20}  # bytes of each of the d numbers of a row that is worked on
 
 
@@ -36,6 +39,23 @@ def forward_flops(config: PolicyConfig, neighbours: float) -> float:
     attention = 2 * d * neighbours  # scores, and the weighted sum of values
     head = d * 2 * d + 2 * d * config.outputs
     return 2.0 * (perception + lift + config.layers * (block + attention) + head)
+
+
+def alone_rows(config: PolicyConfig, density: float) -> list[float]:
+    """How many rows of each layer 1..L a robot computes for itself when it decides alone, at most, at `density` robots
+    per square kilometre: those as many windows away as there are layers to come."""
+    expected_neighbours(config, density)  # there is a window
+    radius = (config.attention_radius or 0.0) / 1000
+    return [1 + density * math.pi * (level * radius) ** 2 for level in reversed(range(config.layers))]
+
+
+def alone_flops(config: PolicyConfig, density: float) -> float:
+    """Floating-point operations of one robot's decision alone, at most. What all robots share (perception, and the
+    first layer's queries, keys and values of each message) is left out: it is some twentieth."""
+    d, rows = config.width, alone_rows(config, density)
+    seen = 2 * d * expected_neighbours(config, density)  # scores, and the weighted sum of values
+    block, project = d * d + 2 * d * 2 * d, 3 * d * d  # output and MLP; what the next layer takes
+    return 2.0 * (sum(rows) * (seen + block) + sum(rows[:-1]) * project + d * 2 * d + 2 * d * config.outputs)
 
 
 def expected_neighbours(config: PolicyConfig, density: float) -> float:
@@ -74,10 +94,10 @@ def table_bytes(environments: int, agents: int, device: str, layers: int = 1) ->
     return float((_HELD[device] + _LATER * (layers - 1)) * environments * agents**2)
 
 
-def list_bytes(environments: int, agents: int, density: float, radius: float) -> float:
+def list_bytes(environments: int, agents: int, density: float, radius: float, device: str) -> float:
     """Memory of what a relay keeps where robots hold lists of those within a relay radius, metres, estimated."""
     near = min(agents, 1 + density * math.pi * (radius / 1000) ** 2)
-    return environments * agents * (_LISTED * near + _STORED)
+    return environments * agents * (_LISTED[device] * near + _STORED[device])
 
 
 def check_fits(what: str, needed: float, free: float | None, advice: str) -> None:

@@ -89,11 +89,14 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
             relay = Relay(actor.channel, world.config.dt)
             needed, what = cost.table_bytes(environments, agents, kind, relay.layers), "a table of all pairs"
             if relay.radius is not None and relay.lists(agents, kind):
-                needed, what = cost.list_bytes(environments, agents, density, relay.radius), "lists of who is near"
+                needed = cost.list_bytes(environments, agents, density, relay.radius, kind)
+                what = "lists of who is near"
             if config is not None:
                 needed = cost.decentral_bytes(config, environments, agents, density, kind, needed)
             what = f"{size} that each decide alone, which keep {what},"
-            cost.check_fits(what, needed, free, f"{fewer}, or leave --delay away")
+            less = Relay(dataclasses.replace(actor.channel, relay_radius=1.0), world.config.dt).lists(agents, kind)
+            nearer = ", or --relay-radius auto" if less and config is not None and relay.radius is None else ""
+            cost.check_fits(what, needed, free, f"{fewer}{nearer}, or leave --delay away")
         elif config is not None:
             cost.check_fits(f"a step of {size}", environments * cost.step_bytes(config, agents, density), free, fewer)
 

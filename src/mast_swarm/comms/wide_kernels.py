@@ -1,0 +1,156 @@
+"""Views of hundreds of entries on a GPU (Triton): what `comms.wide` asks, one program per view."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mast_swarm.space._gpu import apart
+
+MOST_COLUMNS = 4096  # of a view that one program holds
+_FRONT = 8  # entries of the last level at a time
+_QUERIES, _KEYS = 64, 32  # at a time in attention
+_EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
+
+
+@triton.jit(do_not_specialize=["level"])
+def _further(
+    entry, own, positions, sorted_entry, reached, columns, levels, level, squared,
+    COLUMNS: tl.constexpr, FRONT: tl.constexpr,
+):  # fmt: skip
+    """One view: the entries in whose window one of the level before is come after those of lower level, and then the
+    others, all in the order in which they were. Level 0 is the robot's own entry."""
+    view = tl.program_id(0).to(tl.int64)
+    entry, sorted_entry, reached = entry + view * columns, sorted_entry + view * columns, reached + view * levels
+    column = tl.arange(0, COLUMNS)
+    e = tl.load(entry + column, mask=column < columns, other=-1)
+    held = e >= 0
+    known = tl.zeros([], tl.int32)
+    if level == 0:
+        seen = held & (e == tl.load(own + view))
+    else:
+        x = tl.load(positions + 2 * e, mask=held, other=0.0)
+        y = tl.load(positions + 2 * e + 1, mask=held, other=0.0)
+        known = tl.load(reached + level - 1)
+        begin = tl.load(reached + level - 2, mask=level > 1, other=0)
+        found = tl.zeros([COLUMNS], tl.int32)
+        for first in range(begin, known, FRONT):
+            i = first + tl.arange(0, FRONT)
+            front = tl.load(entry + i, mask=i < known, other=0)
+            from_x, from_y = tl.load(positions + 2 * front), tl.load(positions + 2 * front + 1)
+            near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < squared
+            found += tl.sum((near & (i < known)[None, :]).to(tl.int32), 1)
+        seen = held & (column >= known) & (found > 0)
+    rest = (column >= known) & (seen == 0)
+    count = tl.sum(seen.to(tl.int32), 0)
+    place = tl.where(seen, known + tl.cumsum(seen.to(tl.int32), 0) - 1, column)
+    place = tl.where(rest, known + count + tl.cumsum(rest.to(tl.int32), 0) - 1, place)
+    tl.store(sorted_entry + place, e, mask=place < columns)
+    tl.store(reached + level, known + count)
+
+
+@triton.jit(do_not_specialize=["level"])
+def _attend(
+    q, kv, entry, positions, reached, above, below, answer, q_stride, kv_stride, columns, levels, level, squared, scale,
+    FIRST: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One head of one view: its rows of level <= `level` attend to those of one level more. above, below: where the
+    view's rows begin in this layer and in the one below."""
+    view, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    entry, reached = entry + view * columns, reached + view * levels
+    above, below = tl.load(above + view), tl.load(below + view)
+    each = tl.arange(0, LEVELS)
+    ends = tl.load(reached + each, mask=each < levels, other=2147483647)
+    asking = tl.load(reached + level)
+    across = head * D + tl.arange(0, D)[None, :]
+    for first in range(0, asking, QUERIES):
+        i = first + tl.arange(0, QUERIES)
+        there = i < asking
+        e = tl.load(entry + i, mask=there, other=0)
+        asks = e if FIRST else below + i
+        query = tl.load(q + asks[:, None] * q_stride + across, mask=there[:, None], other=0.0)
+        x, y = tl.load(positions + 2 * e), tl.load(positions + 2 * e + 1)
+        # A row sees none that is more than one level away from its own.
+        lowest = tl.sum((ends <= first).to(tl.int32), 0)
+        highest = tl.sum((ends <= tl.minimum(first + QUERIES, asking) - 1).to(tl.int32), 0)
+        begin = tl.load(reached + lowest - 2, mask=lowest > 1, other=0)
+        end = tl.load(reached + tl.minimum(highest + 1, levels - 1))
+        top = tl.full([QUERIES], -1e30, tl.float32)  # finite: the first keys may all be out of sight
+        total = tl.zeros([QUERIES], tl.float32)
+        found = tl.zeros([QUERIES, D], tl.float32)
+        for start in range(begin // KEYS * KEYS, end, KEYS):
+            j = start + tl.arange(0, KEYS)
+            present = j < end
+            other = tl.load(entry + j, mask=present, other=0)
+            row = other if FIRST else below + j
+            at = kv + row[:, None] * kv_stride + across
+            key = tl.load(at, mask=present[:, None], other=0.0)
+            value = tl.load(at + HEADS * D, mask=present[:, None], other=0.0)
+            from_x, from_y = tl.load(positions + 2 * other), tl.load(positions + 2 * other + 1)
+            near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < squared
+            sees = there[:, None] & present[None, :] & (near | (i[:, None] == j[None, :]))
+            score = tl.dot(query, tl.trans(key), input_precision="ieee")  # of fp32; half precision is what it is
+            score = tl.where(sees, score * scale, float("-inf"))
+            higher = tl.maximum(top, tl.max(score, 1))
+            p = tl.exp2(score - higher[:, None])
+            keep = tl.exp2(top - higher)
+            total = total * keep + tl.sum(p, 1)
+            found = found * keep[:, None] + tl.dot(p.to(value.dtype), value, input_precision="ieee")
+            top = higher
+        total = tl.where(there, total, 1.0)
+        into = answer + (above + i)[:, None] * (HEADS * D) + across
+        tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
+
+
+def takes(entry: Tensor, positions: Tensor, width: int, heads: int) -> bool:
+    """Whether the kernels take views [V, C] at positions [U, 2], of a policy of this width."""
+    powers = heads & (heads - 1) == 0 and (width // heads) & (width // heads - 1) == 0
+    return powers and width >= 16 * heads and positions.dtype == torch.float32 and entry.shape[1] <= MOST_COLUMNS
+
+
+def levels(entry: Tensor, own: Tensor, positions: Tensor, radius: float, layers: int) -> tuple[Tensor, Tensor]:
+    """Entries of views [V, C] in the order of their level, and how many of level 0..L each view has or of lower ones,
+    [V, L + 1] int32; at level L all the others count. own: the robots' own entries [V]."""
+    reached = torch.empty((len(entry), layers + 1), dtype=torch.int32, device=entry.device)
+    reached[:, layers] = (entry >= 0).sum(1)
+    given, width = entry.contiguous(), max(32, triton.next_power_of_2(entry.shape[1]))
+    for level in range(layers):
+        into = torch.empty_like(given)
+        _further[(len(entry),)](
+            given, own.contiguous(), positions, into, reached, entry.shape[1], layers + 1, level, radius * radius,
+            COLUMNS=width, FRONT=_FRONT, num_warps=min(8, max(1, width // 128)), **_EXACT,
+        )  # fmt: skip
+        given = into
+    return given, reached
+
+
+def attend(
+    q: Tensor,
+    kv: Tensor,
+    views: tuple[Tensor, Tensor, Tensor],
+    rows: tuple[Tensor, Tensor],
+    layer: int,
+    count: int,
+    radius: float,
+    heads: int,
+) -> Tensor:
+    """Every row's query over the keys and values of those that it sees: [count, d].
+
+    views: entries [V, C] and counts [V, L + 1] of `levels`, and positions. rows: where each view's begin in this layer
+    and in the one below, [V] int64. q and kv are those of the rows below, in the first layer of entries.
+    """
+    (entry, reached, positions), (above, below), d = views, rows, q.shape[1]
+    answer = torch.empty((count, d), dtype=q.dtype, device=q.device)
+    levels = reached.shape[1]
+    _attend[(len(entry), heads)](
+        q, kv, entry, positions, reached, above, below, answer, q.stride(0), kv.stride(0), entry.shape[1], levels,
+        levels - 1 - layer, radius * radius, (d // heads) ** -0.5 / math.log(2),
+        FIRST=layer == 1, HEADS=heads, D=d // heads,
+        LEVELS=triton.next_power_of_2(levels), QUERIES=_QUERIES, KEYS=_KEYS, num_warps=4, **_EXACT,
+    )  # fmt: skip
+    return answer
