@@ -15,7 +15,7 @@ from mast_swarm import MastError, NavigationConfig, PolicyConfig, register
 from mast_swarm.space import components, radius_graph
 from mast_swarm.tasks.base import FunctionController
 from mast_swarm.tasks.coverage.controllers import CentralizedCvt, Clairvoyant
-from mast_swarm.tasks.navigation.controllers import Dhba, Explorer, Lsap
+from mast_swarm.tasks.navigation.controllers import Dhba, Explorer, Lsap, Searcher
 from mast_swarm.tasks.registry import task_of
 from mast_swarm.train.config import TrainConfig, from_run
 from mast_swarm.train.run import train
@@ -53,15 +53,23 @@ def direct(small: TrainConfig) -> TrainConfig:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("", Lsap), ("lsap", Lsap), ("clairvoyant", Lsap), ("dhba-2", Dhba), ("explorer", Explorer)]
+    ("name", "kind"),
+    [
+        ("", Lsap),
+        ("lsap", Lsap),
+        ("clairvoyant", Lsap),
+        ("dhba-2", Dhba),
+        ("explorer", Explorer),
+        ("searcher-2", Searcher),
+    ],
 )
 def test_any_controller_of_navigation_can_be_the_expert(direct: TrainConfig, name: str, kind: type) -> None:
     config = replace(direct, expert=name)
-    own: Any = kind(2, dt=1.0, max_speed=5.0) if kind is Dhba else kind(dt=1.0, max_speed=5.0)
+    own: Any = kind(2, dt=1.0, max_speed=5.0) if kind in (Dhba, Searcher) else kind(dt=1.0, max_speed=5.0)
     own.start(SEEDS)
     for teacher, state, observation, told in inspected(config):
         assert type(teacher.expert) is kind
-        expected = own.plan(state, observation, components(observation.graph)) if kind is Explorer else None
+        expected = own.plan(state, observation, components(observation.graph)) if hasattr(own, "plan") else None
         expected = own.act(state, observation) if expected is None else expected[..., :2]
         label = teacher.label(told, state)
         assert label.shape == (3, 10, 2) and torch.equal(label, expected)
