@@ -34,9 +34,10 @@ BEST = replace(
 _OTHERS = ("clusters-20", "clusters-25", "circle", "two-lines", "text:MAST", "text:SWARM")
 # As `best`, and further: robots decide rather than average, half of the start states are of other kinds, and robots
 # that explore remember where they have been.
+_REMEMBERING = replace(_EXPLORING, exploration_memory=80)
 WIDE = replace(
     BEST,
-    policy=replace(_EXPLORING, exploration_memory=80),
+    policy=_REMEMBERING,
     loss="norm",
     scenarios=("clusters",) * len(_OTHERS) + _OTHERS,
 )
@@ -48,7 +49,7 @@ RECIPES: dict[str, TrainConfig] = {
     "best": BEST,
     "wide": WIDE,
     # As `wide`, with a better expert: near goals come first, and robots without a goal part from each other.
-    "sharp": replace(WIDE, policy=replace(WIDE.policy, exploration_push=4.0), expert="searcher-250"),
+    "sharp": replace(WIDE, policy=replace(_REMEMBERING, exploration_push=4.0), expert="searcher-250"),
     # Small enough for two CPU cores and three minutes; it shows that learning works, not how well it can.
     "tiny": replace(
         PAPER,
