@@ -25,9 +25,10 @@ from shared import mast, one_line
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All experiments."""
+    """All experiments. What can be trained together is, as on a GPU."""
     out = tmp_path_factory.mktemp("reproduce") / "out"
-    assert mast("reproduce", "--all", "--quick", "--report", "--device", "cpu", "--jobs", 1, "--out", out) == 0
+    args = ("--all", "--quick", "--report", "--device", "cpu", "--jobs", 1, "--together", 4)
+    assert mast("reproduce", *args, "--out", out) == 0
     return out
 
 
@@ -43,6 +44,17 @@ def test_every_experiment_gives_a_table_a_figure_and_rows(whole: Path) -> None:
     page = (whole / "README.md").read_text()
     assert all(f"\n| {number} | " in page for number in range(1, 59))
     assert "they say nothing" in page and "| run here |" in (whole / "cells.md").read_text()
+
+
+@pytest.mark.slow
+def test_policies_that_can_be_are_trained_together(whole: Path) -> None:
+    store, together = Store(whole), dict[str, int]()
+    for cell in EXPERIMENTS["encodings"].cells(Size(quick=True)).values():
+        trained = store.load(cell.needs) if cell.needs is not None else None
+        assert trained is not None and cell.needs is not None
+        together[cell.needs.label] = trained.about.get("together", 1)
+        assert trained.table["epoch"].to_pylist() == [1] and np.isfinite(trained.table["loss"].to_pylist()).all()
+    assert max(together.values()) == 4 and not list((whole / "training").glob("*/*.safetensors"))  # nor a checkpoint
 
 
 @pytest.mark.slow

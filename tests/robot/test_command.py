@@ -226,6 +226,7 @@ def test_mistakes_end_in_one_line(
     assert "expected NUMBER=HOST:PORT" in said("--team", team, "--peer", "two=127.0.0.1:9")
     assert "robot 1 was given already" in said("--team", team, "--peer", "1=127.0.0.1:9")
     assert "rate is -1.0" in said("--team", team, "--rate", -1)
+    assert "rate is 0.0" in said("--team", team, "--rate", 0)
     assert "are to stay -1.0 m apart" in said("--team", team, "--safe", -1)
     assert "expected NAME=VALUE" in said("--team", team, "--body-option", "nothing")
     assert "unknown body in" in said("--team", team, kind="Writen")

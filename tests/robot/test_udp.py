@@ -93,6 +93,12 @@ def test_mistakes() -> None:
         UDP(3, {0: ("127.0.0.1", 1)})
     with pytest.raises(MastError, match="of robot 0 is unknown"):
         UDP(0, {0: ("127.0.0.1", 99_999_999)})
+    for given in (
+        {0: ("127.0.0.1", 7), 2: ("localhost", 7)},
+        {0: ("127.0.0.1", 6), 2: ("127.0.0.1", 7), 1: ("127.0.0.1", 7)},
+    ):
+        with pytest.raises(MastError, match=r"robots \d and \d are both at 127\.0\.0\.1:7"):
+            UDP(0, given)
     (one,) = team(1)
     with pytest.raises(MastError, match="robot 0 cannot listen at 127"):
         UDP(0, {0: one._socket.getsockname()})

@@ -47,7 +47,7 @@ places = st.floats(-1e9, 1e9)
 @given(st.data(), st.sampled_from(["float16", "float32"]), st.integers(1, 316))
 def test_round_trip(data: st.DataObject, kind: str, width: int) -> None:
     form = Format(data.draw(st.binary(min_size=8, max_size=8)), teams.MODEL, width, kind)
-    header = Header(*(data.draw(numbers) for _ in range(4)))
+    header = Header(data.draw(numbers), data.draw(st.integers(1, 2**32 - 1)), data.draw(numbers), data.draw(numbers))
     entries = []
     for _ in range(data.draw(st.integers(0, min(form.fits, 4)))):
         rng = np.random.default_rng(data.draw(numbers))
@@ -105,6 +105,7 @@ def good(width: int = 4) -> tuple[Format, bytes]:
         (lambda data: data[:4] + b"\x02" + data[5:], "other version"),
         (lambda data: data[:8] + b"another!" + data[16:], "other team"),
         (lambda data: data[:16] + b"another!" + data[24:], "other model"),
+        (lambda data: data[:28] + bytes(4) + data[32:], "malformed"),
         (lambda data: data[:-1], "truncated"),
         (lambda data: data[:60], "truncated"),
         (lambda data: data + b"\0", "malformed"),

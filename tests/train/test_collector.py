@@ -193,10 +193,10 @@ def test_the_expert_drives_its_environments_and_the_policy_the_others(small: Tra
 def test_validation_is_the_same_each_time_and_sees_the_policy_change(small: TrainConfig) -> None:
     policy = Policy(small.policy)
     validator = Validator(replace(small, validation=8, validation_steps=20), policy, CPU)
-    first = validator.headline()
-    assert first == validator.headline()
+    first = validator.headlines()
+    assert first == validator.headlines()
     end = validator.team.state.positions.clone()
     with torch.no_grad():
         policy.head[-1].bias.add_(1.0)
-    validator.headline()
+    validator.headlines()
     assert not torch.equal(end, validator.team.state.positions)

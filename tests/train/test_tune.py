@@ -64,6 +64,15 @@ def test_a_study_goes_on_where_it_was_and_is_not_mixed_with_another(tmp_path: Pa
         tune("navigation", settings(out=tmp_path, layers=(1, 2)), SMALL)
 
 
+@pytest.mark.slow
+def test_coverage_is_searched_for_the_least_cost(tmp_path: Path) -> None:
+    small = SMALL | {"world": {"agents": 4, "features": 3}}
+    study = tune("coverage", settings(out=tmp_path), small)
+    ended = [trial.value for trial in study.trials if trial.state is optuna.trial.TrialState.COMPLETE]
+    assert len(study.trials) == 3 and ended and study.best_value == min(ended) > 0
+    assert (tmp_path / "best.toml").read_text().count("=") == 6
+
+
 def test_bad_settings_end_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for args, said in (
         (("--trials", 0), "--trials"),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.explore import Trail, fill, heading, leashed, turned
-from mast_swarm.model.attention import Weighed, allowed
+from mast_swarm.model.attention import Pattern, Weighed, allowed
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import Rotation, make_encoding, near_origin
 from mast_swarm.model.learned import (
@@ -84,10 +84,14 @@ class Policy(Learned):
         self.check(message, positions, component, goals)
         robots = positions.shape[1]
         x, positions, turned = self._tokens(message, positions, goals)
-        pattern = prepare(self.config, positions, component if self.config.component_mask else None, turned, path)
+        pattern = self.pattern(positions, component if self.config.component_mask else None, turned, path)
         del turned, message  # let go of, as in `Pattern.run`
         y = self.mast(x, pattern)  # [B, T, d]
         return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
+
+    def pattern(self, positions: Tensor, component: Tensor | None, turned: Rotation | None, path: str) -> Pattern:
+        """Who attends to whom; the arguments are those of `prepare`."""
+        return prepare(self.config, positions, component, turned, path)
 
     def weigh(
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
@@ -107,11 +111,15 @@ class Policy(Learned):
         """Embedded tokens [B, T, d], their positions [B, T, 2] metres and phases; T = N + G, robots first."""
         x = self.lift(message.to(self.dtype)).to(self.dtype)  # [B, N, d]
         if self.goal is not None and goals is not None:
-            token = self.goal.expand(goals.shape[0], goals.shape[1], -1)
-            x = torch.cat((x, token), dim=1)
+            x = torch.cat((x, self.goal_tokens(goals)), dim=1)
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
         x = self.encoding.embed(x, positions)
         return x, positions, self.encoding.rotation(positions.double() - near_origin(positions))
+
+    def goal_tokens(self, goals: Tensor) -> Tensor:
+        """What stands for goals [B, G, 2] before their places are known, [B, G, d]."""
+        assert self.goal is not None
+        return self.goal.expand(goals.shape[0], goals.shape[1], -1)
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""

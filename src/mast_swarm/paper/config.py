@@ -40,6 +40,9 @@ class ReproduceConfig:
     """Where to run."""
     jobs: Annotated[int | None, _UNSET, tyro.conf.DisallowNone] = None
     """Cells at a time, each in a process of its own; unset: 1 on a GPU, else one per processor core."""
+    together: Annotated[int | None, _UNSET, tyro.conf.DisallowNone] = None
+    """Policies that are trained at once where they differ in their encodings and windows alone; unset: 25 on a GPU,
+    which one leaves idle, else 1."""
     ray: Annotated[str | None, _UNSET, tyro.conf.DisallowNone] = None
     """HOST:PORT of a Ray cluster on which cells run, or auto; unset: on this machine."""
     gpus: float = 0.0
@@ -50,6 +53,8 @@ class ReproduceConfig:
     def __post_init__(self) -> None:
         if self.jobs is not None and self.jobs < 1:
             raise MastError(f"--jobs is {self.jobs}: give 1 or more")
+        if self.together is not None and self.together < 1:
+            raise MastError(f"--together is {self.together}: give 1 or more")
         if self.gpus < 0:
             raise MastError(f"--gpus is {self.gpus}: give 0 or more")
         if self.seconds is not None and self.seconds <= 0:

@@ -21,8 +21,10 @@ from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
 from mast_swarm.paper.measured import Measured, flat
 from mast_swarm.paper.report import write_report
-from mast_swarm.paper.work import as_bytes, run
+from mast_swarm.paper.work import as_bytes, families, run, run_together
 from mast_swarm.pool import Job, pool
+
+_TOGETHER = 25  # policies of the paper's sizes that one GPU trains at once
 
 
 def reproduce(config: ReproduceConfig) -> list[Report]:
@@ -97,19 +99,28 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     jobs = config.jobs or (1 if cuda else os.cpu_count() or 1)
     workers = pool(config.ray, jobs)
     began, done, total = time.monotonic(), 0, len(first) + len(then)
-    scratch = folder(config) / "training"
+    scratch = str(folder(config) / "training")
+    trained = families(first.values(), config.together or (_TOGETHER if cuda else 1))
+
+    def job(cells: list[Cell]) -> Job:
+        if len(cells) > 1:
+            return Job(cells[0].name, run_together, ([_bare(c) for c in cells], config.device, scratch), config.gpus)
+        given = (_bare(cells[0]), _given(cells[0], store), config.device, scratch)
+        return Job(cells[0].name, run, given, config.gpus)
+
     try:
-        for wave in (first, then):
-            work = {cell.name: cell for cell in wave.values()}
+        for wave in (trained, [[cell] for cell in then.values()]):
+            work = {cells[0].name: cells for cells in wave}
             ready = (
-                Job(name, run, (_bare(cell), _given(cell, store), config.device, str(scratch)), config.gpus)
-                for name, cell in work.items()
+                job(cells)
+                for cells in work.values()
                 if config.seconds is None or time.monotonic() - began < config.seconds
             )
-            for job, result in workers.run(ready):
-                store.save(work[job.name], result)
-                done += 1
-                print(f"{done} of {total}: {job.name}: {result.about['seconds']:.0f} s", flush=True)
+            for ran, found in workers.run(ready):
+                for cell, result in zip(work[ran.name], found if isinstance(found, list) else [found], strict=True):
+                    store.save(cell, result)
+                    done += 1
+                    print(f"{done} of {total}: {cell.name}: {result.about['seconds']:.0f} s", flush=True)
         if done < total:
             print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
     finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ from mast_swarm.paper.cells import Cell, Result
 from mast_swarm.paper.cities import FOLDER
 from mast_swarm.space import components
 from mast_swarm.tasks import registry as tasks
-from mast_swarm.train.config import changed, plain, recipe
-from mast_swarm.train.run import train
+from mast_swarm.train.config import TrainConfig, changed, plain, recipe
+from mast_swarm.train.family import rows_of, trainable_together
+from mast_swarm.train.run import train, train_family
 from mast_swarm.train.tune_config import TuneConfig
 
 INSTANTS = 81  # at most, that a table keeps of an episode: each 10 s of 800 s
@@ -44,15 +46,55 @@ def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Re
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         found = KINDS[cell.kind](dict(cell.settings), Path(folder), device, Path(scratch) / cell.key)
+    return Result(found.table, {**_about(device, time.monotonic() - began), **found.about}, found.files)
+
+
+def _about(device: str, seconds: float) -> dict[str, Any]:
+    """What is said of every result."""
     place = pick_device(device)
-    about = {
-        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine() + " CPU",
-        "seconds": round(time.monotonic() - began, 1),
-        "version": __version__,
-        "torch": torch.__version__,
-        **found.about,
-    }
-    return Result(found.table, about, found.files)
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine() + " CPU"
+    return {"device": name, "seconds": round(seconds, 1), "version": __version__, "torch": torch.__version__}
+
+
+def run_together(cells: Sequence[Cell], device: str, scratch: str) -> list[Result]:
+    """Train the policies of several cells at once (`families`); a result for each, as `run` gives it."""
+    began, configs = time.monotonic(), [configured(cell) for cell in cells]
+    name = hashlib.sha256("".join(cell.key for cell in cells).encode()).hexdigest()[:16]
+    out = Path(scratch) / f"family-{name}"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    resumed, headline = train_family(configs, out, device), tasks.task_of(configs[0].world).metric.name
+    share = (time.monotonic() - began) / len(cells)
+    about = {**_about(device, share), "together": len(cells), "resumed": resumed}
+    found = []
+    for number, config in enumerate(configs):
+        rows = rows_of(out, number, headline)
+        files = {one: (out / "best" / str(number) / one).read_bytes() for one in (CONFIG_FILE, WEIGHTS_FILE)}
+        found.append(Result(_as_table(rows), {**about, "config": plain(config)}, files))
+    for path in sorted(out.glob("*.safetensors")):  # checkpoints: the run is at its end
+        path.unlink()
+    return found
+
+
+def configured(cell: Cell) -> TrainConfig:
+    """The settings of a cell that trains."""
+    return changed(recipe(cell.settings["recipe"], tasks.find(cell.settings["task"])), cell.settings["settings"])
+
+
+def families(cells: Iterable[Cell], most: int) -> list[list[Cell]]:
+    """Cells that train, in groups of up to `most` that can be trained together, in their order."""
+    groups: list[list[Cell]] = []
+    for cell in cells:
+        fits = (g for g in groups if trainable_together([configured(g[0]), configured(cell)]))
+        group = next((g for g in fits if len(g) < most), None) if most > 1 else None
+        if group is None:
+            groups.append(group := [])
+        group.append(cell)
+    return groups
+
+
+def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
 
 
 def _evaluation(settings: dict[str, Any], folder: Path, device: str) -> tuple[str, Any]:
@@ -91,18 +133,15 @@ def thinned(table: pa.Table, dt: float) -> pa.Table:
 
 def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
     """A policy, and the numbers of each epoch. Goes on with a run that was stopped, where its folder is still there."""
-    task = tasks.find(settings["task"])
-    config = changed(recipe(settings["recipe"], task), settings["settings"])
+    config = changed(recipe(settings["recipe"], tasks.find(settings["task"])), settings["settings"])
     scratch.parent.mkdir(parents=True, exist_ok=True)
     stopped = (scratch / "config.json").exists()
     train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=True)
     rows = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
     files = {name: (scratch / "best" / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
     for path in sorted(scratch.glob("*.safetensors")):  # checkpoints: the run is at its end
         path.unlink()
-    return Result(table, {"resumed": stopped, "config": plain(config)}, files)
+    return Result(_as_table(rows), {"resumed": stopped, "config": plain(config)}, files)
 
 
 def _connectivity(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:

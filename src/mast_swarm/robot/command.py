@@ -241,7 +241,9 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         team=given.team,
         key=given.key,
         transport=given.transport,
-        pace=Pace(given.rate or _rate(given.folder), given.hop, given.patience, seed=given.seed),
+        pace=Pace(
+            _rate(given.folder) if given.rate is None else given.rate, given.hop, given.patience, seed=given.seed
+        ),
         relay_radius=given.relay_radius,
         max_age=given.max_age,
         safe=_distance(given.folder) if given.safe == 0 else given.safe,

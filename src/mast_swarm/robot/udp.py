@@ -32,7 +32,15 @@ class UDP:
             raise MastError(f"robot {name} has no address of its own: expected one of {sorted(addresses)}")
         family, own = _resolved(name, addresses[name], socket.AF_UNSPEC)
         self._addresses = {robot: _resolved(robot, given, family)[1] for robot, given in addresses.items()}
-        self._robots = {address[:2]: robot for robot, address in self._addresses.items() if robot != name}
+        self._robots: dict[Address, int] = {}
+        for robot, address in self._addresses.items():
+            other = name if address == own else self._robots.get(address[:2])
+            if other not in (None, robot):
+                raise MastError(
+                    f"robots {other} and {robot} are both at {address[0]}:{address[1]}: give each its own address"
+                )
+            if robot != name:
+                self._robots[address[:2]] = robot
         self.unsent = 0  # datagrams that the system would not take
         self.strangers = 0  # datagrams from unknown addresses
         self._selector = selectors.DefaultSelector()

@@ -200,7 +200,7 @@ class Format:
             return "bad magic"
         if len(data) < HEADER.size:
             return "truncated"
-        _, version, _, length, team, model, *_ = HEADER.unpack_from(data)
+        _, version, _, length, team, model, _, sequence, *_ = HEADER.unpack_from(data)
         if version != VERSION:
             return "other version"
         if team != self.team:
@@ -209,7 +209,7 @@ class Format:
             return "other model"
         if len(data) != length:
             return "truncated" if len(data) < length else "malformed"
-        return None
+        return "malformed" if sequence == 0 else None
 
 
 def model_of(data: bytes) -> bytes:

@@ -53,7 +53,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200) -
     seconds = []
     for _ in range(2):
         began = time.perf_counter()
-        validator.headline()
+        validator.headlines()
         seconds.append(time.perf_counter() - began)
     first, validation = seconds
     whole = statistics.median(epochs)

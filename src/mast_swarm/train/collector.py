@@ -20,7 +20,7 @@ from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.graphs import captured
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.teacher import Teacher
-from mast_swarm.train.team import Team, example, start_seeds, world_of
+from mast_swarm.train.team import Team, copied, example, start_seeds, world_of
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -48,18 +48,22 @@ class Collector:
         device: torch.device,
         first: int,
         count: int,
+        copies: int = 1,
     ) -> None:
+        """copies: each environment is there so many times, once for each member of a family."""
         self.config, self.replay, self.device = config, replay, device
-        self.first, self.count = first, count
-        self.team = Team(config, policy, device, count)
+        self.first, self.count, self.copies = first, count, copies
+        self.team = Team(config, policy, device, copies * count)
         self.drawer = ThreadPoolExecutor(1)  # start states are drawn an epoch ahead
         self.drawn: tuple[int, Future[Any]] | None = None
         self.teacher = Teacher(config, self.team.world, *example(config))
         self.policy_drives = config.expert_share < 1
         explores = config.policy.exploration_time is not None  # even the expert's robots then sense as they go
         self.always_looks = self.policy_drives or explores or self.teacher.observes
-        self.by_expert = torch.zeros((count, 1, 1), dtype=torch.bool, device=device)
-        self.target = torch.zeros((count, config.world.agents, policy.outputs), device=device)
+        self.by_expert = torch.zeros((copies * count, 1, 1), dtype=torch.bool, device=device)
+        self.asked: Tensor | None = None  # of copies: the environments that the expert is asked about ...
+        self.answer = torch.arange(copies * count)  # ... and for every environment which of these it is
+        self.target = torch.zeros((copies * count, config.world.agents, policy.outputs), device=device)
         on_gpu = device.type == "cuda"
         self.told: dict[str, Tensor] = {}  # what the expert knows, on the CPU
         self.host_target = torch.zeros(tuple(self.target.shape), pin_memory=on_gpu)
@@ -72,8 +76,9 @@ class Collector:
         carried, by_expert, seeds = self._plan(epoch)
         drawn = self._starts(epoch)
         if drawn is not None:
-            self.team.put(self.team.world.begin(*drawn), torch.from_numpy(~carried).nonzero()[:, 0])
-        self._assign(by_expert, seeds)
+            places = torch.from_numpy(~carried).repeat(self.copies).nonzero()[:, 0]
+            self.team.put(copied(self.team.world.begin(*drawn), self.copies), places)
+        self._assign(carried, by_expert, seeds)
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is random about an epoch, a function of the settings alone: carried [B], by_expert [B], seeds [B].
@@ -127,7 +132,9 @@ class Collector:
     def label(self) -> None:
         """The expert's command for every robot, on the CPU."""
         self.wait()
-        self.host_target.copy_(self.teacher.label(self.told, self.team.state))
+        told = self.told if self.asked is None else {name: value[self.asked] for name, value in self.told.items()}
+        target = self.teacher.label(told, self.team.state)
+        self.host_target.copy_(target if self.asked is None else target[self.answer])
 
     def move(self, keep: bool = True) -> None:
         """Keep the samples, if they are to be, and advance the worlds."""
@@ -180,10 +187,15 @@ class Collector:
         for name, value in self.tensors(midway).items():
             value.copy_(tensors[name])
         if midway:
-            self._assign(*self._plan(epoch)[1:])
+            self._assign(*self._plan(epoch))
 
-    def _assign(self, by_expert: np.ndarray, seeds: np.ndarray) -> None:
+    def _assign(self, carried: np.ndarray, by_expert: np.ndarray, seeds: np.ndarray) -> None:
         """Who drives the environments of an epoch, and what chance they meet."""
-        self.team.seeds.copy_(torch.from_numpy(seeds))
-        self.by_expert.copy_(torch.from_numpy(by_expert).view(-1, 1, 1))
+        self.team.seeds.copy_(torch.from_numpy(seeds).repeat(self.copies))
+        self.by_expert.copy_(torch.from_numpy(by_expert).repeat(self.copies).view(-1, 1, 1))
+        if self.copies > 1:  # what the expert drives from the start is the same in all copies: it is asked once
+            number, shared = torch.arange(self.copies * self.count), torch.from_numpy(by_expert & ~carried)
+            same = torch.where(shared.repeat(self.copies), number % self.count, number)
+            self.asked, self.answer = same.unique(return_inverse=True)
+            seeds = seeds[(self.asked % self.count).numpy()]
         self.teacher.start(seeds.tolist())

@@ -35,11 +35,13 @@ class Learner:
         device: torch.device,
         processes: int = 1,
         first: Learned | None = None,
+        policy: Learned | None = None,
     ) -> None:
-        """first: a policy whose weights are where learning starts; None: random ones."""
+        """first: a policy whose weights are where learning starts; None: random ones. policy: what learns, if it is not
+        made of the settings."""
         self.config, self.replay, self.device = config, replay, device
         self.world = world_of(config, device)  # unpacks what the replay keeps
-        self.policy = make(config.policy, seed=config.seed).to(device)
+        self.policy = (make(config.policy, seed=config.seed) if policy is None else policy).to(device)
         if first is not None:
             self.policy.load_state_dict(first.state_dict())
         self.extras = self.policy.surroundings(config.world.side)
@@ -85,6 +87,12 @@ class Learner:
 
     def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:
         """`imitation_loss` in units of the policy's action scale, of samples as the replay keeps them."""
+        scale = self.config.policy.action_scale
+        weight, norm = batch.get("weight"), self.config.loss == "norm"
+        return imitation_loss(self.predicted(batch) / scale, batch["target"] / scale, weight, norm=norm)
+
+    def predicted(self, batch: dict[str, Tensor]) -> Tensor:
+        """What the policy predicts of samples, in training mode."""
         given = {name: value for name, value in batch.items() if name not in ("target", "weight")}
         given["features"] = self.world.unpack(given["features"], given["positions"])
         half = self.config.precision == "bf16" and self.device.type == "cuda"
@@ -92,9 +100,7 @@ class Learner:
             self.network.train()  # batch norm learns here and nowhere else
             prediction = self.network(**given, **self.extras)
             self.network.eval()
-        scale = self.config.policy.action_scale
-        weight, norm = batch.get("weight"), self.config.loss == "norm"
-        return imitation_loss(prediction / scale, batch["target"] / scale, weight, norm=norm)
+        return prediction
 
     def _update(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
@@ -104,12 +110,16 @@ class Learner:
         loss = self.batch_loss(batch)
         loss.backward()
         if self.config.clip is not None:
-            nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.clip, foreach=True)
+            self.clip(self.config.clip)
         self.optimiser.step()
         if self.average is not None and self.config.ema is not None:
             torch._foreach_lerp_(self.averaged, self.learned, 1 - self.config.ema)
         self.loss.copy_(loss.detach())
         self.loss_sum += self.loss
+
+    def clip(self, longest: float) -> None:
+        """Scale the gradient down to that length, if it is longer."""
+        nn.utils.clip_grad_norm_(self.policy.parameters(), longest, foreach=True)
 
     def _set_rate(self) -> None:
         rate = learning_rate(self.config, self.done, self.total)

@@ -14,20 +14,25 @@ Layout = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape of 
 
 
 class Replay:
-    """Fields [capacity, ...]. How much is filled is a tensor too, so that pushing and drawing can be captured."""
+    """Fields [copies * capacity, ...]. How much is filled is a tensor too, so that pushing and drawing can be captured.
 
-    def __init__(self, layout: Layout, capacity: int, device: torch.device) -> None:
-        self.capacity = capacity
-        size = capacity * sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
+    copies: there are so many replays in one, each with its own samples, which are pushed and drawn at the same places.
+    """
+
+    def __init__(self, layout: Layout, capacity: int, device: torch.device, copies: int = 1) -> None:
+        self.capacity, self.copies = capacity, copies
+        size = copies * capacity * sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
         if size > 0.8 * _memory(device):
             raise MastError(
-                f"a replay of {capacity} samples needs {size / 1e9:.1f} GB and {device.type} memory has "
+                f"a replay of {copies * capacity} samples needs {size / 1e9:.1f} GB and {device.type} memory has "
                 f"{_memory(device) / 1e9:.1f} GB: lower --replay"
             )
         self.fields = {
-            name: torch.zeros((capacity, *shape), dtype=kind, device=device) for name, (shape, kind) in layout.items()
+            name: torch.zeros((copies * capacity, *shape), dtype=kind, device=device)
+            for name, (shape, kind) in layout.items()
         }
-        self.pushed = torch.zeros((), dtype=torch.int64, device=device)  # samples ever pushed
+        self.pushed = torch.zeros((), dtype=torch.int64, device=device)  # samples ever pushed to each copy
+        self.first = capacity * torch.arange(copies, device=device)[:, None]  # place of each copy
 
     @property
     def nbytes(self) -> int:
@@ -35,38 +40,44 @@ class Replay:
         return sum(field.nbytes for field in self.fields.values())
 
     def push(self, sample: Mapping[str, Tensor]) -> None:
-        """Add B samples, each field [B, ...], over the oldest ones."""
-        count = next(iter(sample.values())).shape[0]
+        """Add B samples to each copy, each field [copies * B, ...], over the oldest ones."""
+        count = next(iter(sample.values())).shape[0] // self.copies
         slots = (self.pushed + torch.arange(count, device=self.pushed.device)) % self.capacity
+        places = (self.first + slots).flatten()
         for name, field in self.fields.items():
-            field.index_copy_(0, slots, sample[name].to(field.dtype))
+            field.index_copy_(0, places, sample[name].to(field.dtype))
         self.pushed += count
 
     def draw(self, uniform: Tensor, before: int = 0) -> dict[str, Tensor]:
-        """The samples that numbers in [0, 1) choose: uniform [n] float64 -> fields [n, ...].
+        """The samples that numbers in [0, 1) choose: uniform [n] float64 -> fields [copies * n, ...].
 
         (float32 has too few numbers for a replay of a million.)
 
         `before` asks for the choice as it was that many pushed samples ago.
         """
         filled = (self.pushed - before if before else self.pushed).clamp(max=self.capacity)
-        chosen = (uniform * filled).long().clamp(max=filled - 1)
+        chosen = (self.first + (uniform * filled).long().clamp(max=filled - 1)).flatten()
         return {name: field.index_select(0, chosen) for name, field in self.fields.items()}
 
     def left(self, uniform: Tensor) -> Tensor:
         """What the choice of samples leaves of the numbers, again in [0, 1): chance for one more, coarser choice."""
-        return (uniform * self.pushed.clamp(max=self.capacity)).frac()
+        return (uniform * self.pushed.clamp(max=self.capacity)).frac().repeat(self.copies)
 
     def tensors(self) -> dict[str, Tensor]:
         """What is filled, by name, for a checkpoint."""
         filled = min(int(self.pushed), self.capacity)
-        return {name: field[:filled] for name, field in self.fields.items()} | {"pushed": self.pushed}
+        found = {name: self._by_copy(field)[:, :filled].flatten(0, 1) for name, field in self.fields.items()}
+        return found | {"pushed": self.pushed}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take up what `tensors()` gave."""
         for name, field in self.fields.items():
-            field[: len(tensors[name])].copy_(tensors[name])
+            kept = self._by_copy(tensors[name])
+            self._by_copy(field)[:, : kept.shape[1]].copy_(kept)
         self.pushed.copy_(tensors["pushed"])
+
+    def _by_copy(self, field: Tensor) -> Tensor:
+        return field.unflatten(0, (self.copies, -1))
 
 
 def _memory(device: torch.device) -> float:

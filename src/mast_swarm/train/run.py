@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.train import checkpoint
 from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables
 from mast_swarm.train.config import recipe as find_recipe
+from mast_swarm.train.family import FamilyTrainer
 from mast_swarm.train.trainer import RunOptions, Trainer
 
 AGAIN = 1.0  # seconds after which another signal means: at once. torchrun passes on what a terminal sends to all
@@ -85,6 +86,18 @@ def train(
                 raise
             raise MastError(f"cannot write to {folder}: {error}") from None
     return folder
+
+
+def train_family(configs: Sequence[TrainConfig], out: Path, device: str = "auto") -> bool:
+    """Train many policies at once in a folder, or go on there, to the end; whether it went on. See train/family.py."""
+    options = RunOptions(out, pick_device(device), keep_replay=False)
+    _share_cores(1)
+    with only_writer(out):
+        trainer = FamilyTrainer.begun(configs, options)
+        begun = trainer.finished > 0 or trainer.within.step > 0
+        with _lines(trainer) as report, _signals(trainer):
+            trainer.run(report)
+    return begun
 
 
 def _with(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:

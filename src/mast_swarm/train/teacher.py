@@ -93,7 +93,8 @@ class Teacher:
 
     def label(self, told: dict[str, Tensor], state: State) -> Tensor:
         """What the policy is to predict, [B, N, 2 or 3]: the command in units of u_max, not longer than `target_limit`,
-        and for a policy that explores the speed. told: what was asked for, on the CPU; state: where it was asked."""
+        and for a policy that explores the speed. told: what was asked for, on the CPU, of all environments or of some;
+        state: where it was asked."""
         shown: Any = SimpleNamespace(**told, **self.scales)
         seen: Any = shown
         if self.reads is None:
@@ -102,7 +103,8 @@ class Teacher:
             takes = "component" in told and "component" in inspect.signature(self.expert.plan).parameters
             plan = self.limit * self.expert.plan(shown, seen, **({"component": told["component"]} if takes else {}))
             return plan if self.explores else plan[..., :2]
-        command = self.limit * checked_command(self.expert.act(shown, seen), tuple(state.positions.shape))
+        batch = len(next(iter(told.values()))) if told else len(state.positions)
+        command = self.limit * checked_command(self.expert.act(shown, seen), (batch, *state.positions.shape[1:]))
         if isinstance(self.expert, FunctionController):  # which knows no limit
             command = limited(command)
         if not self.explores:

@@ -108,6 +108,13 @@ class Team(Loop):
             ours.copy_(getattr(after, name))
 
 
+def copied(state: State, copies: int) -> State:
+    """A state with all its environments so many times, one copy after the other."""
+    if copies == 1:
+        return state
+    return type(state)(**{name: value.repeat(copies, *[1] * (value.ndim - 1)) for name, value in vars(state).items()})
+
+
 def example(config: TrainConfig) -> tuple[State, Observed, dict[str, Tensor]]:
     """The start state of one environment, what robots sense in it, and what a policy is given of that: for their shapes
     and types."""
@@ -121,22 +128,30 @@ class Validator:
     """The same start states after each epoch, driven by the policy alone."""
 
     def __init__(
-        self, config: TrainConfig, policy: Learned, device: torch.device, stop: Callable[[], bool] = lambda: False
+        self,
+        config: TrainConfig,
+        policy: Learned,
+        device: torch.device,
+        stop: Callable[[], bool] = lambda: False,
+        copies: int = 1,
     ) -> None:
-        """stop: is asked after every step."""
-        self.config, self.stop = config, stop
-        self.team = Team(config, policy, device, config.validation)
+        """stop: is asked after every step; copies: each start state is there so many times, once for each member of a
+        family."""
+        self.config, self.stop, self.copies = config, stop, copies
+        self.team = Team(config, policy, device, copies * config.validation)
         seeds = validation_seeds(config)
-        self.starts = self.team.world.reset(seeds)
+        self.starts = copied(self.team.world.reset(seeds), copies)
         self.team.put(self.starts)
-        self.team.seeds.copy_(torch.tensor(seeds))
+        self.team.seeds.copy_(torch.tensor(seeds).repeat(copies))
         self._step = captured(self.team.step, device)
 
-    def headline(self) -> float | None:
-        """Mean of the metric that says how well a policy does, at the end of the rollout; None if it was stopped."""
+    def headlines(self) -> list[float] | None:
+        """Mean of the metric that says how well a policy does, at the end of the rollout, for each copy; None if it was
+        stopped."""
         self.team.put(self.starts)
         for _ in range(self.config.validation_steps):
             self._step()
             if self.stop():
                 return None
-        return float(self.team.world.metrics(self.team.state)[task_of(self.config.world).metric.name].mean())
+        found = self.team.world.metrics(self.team.state)[task_of(self.config.world).metric.name]
+        return found.view(self.copies, -1).mean(1).tolist()

@@ -77,6 +77,8 @@ class Within:
 class Trainer:
     """One process of a training run. Process 0 writes; each has its share of environments, replay and batch."""
 
+    copies = 1  # policies that learn at once; see train/family.py
+
     def __init__(self, config: TrainConfig, options: RunOptions, resumed: bool = False) -> None:
         """resumed: the weights will come from a checkpoint, not from the policy that the run began with."""
         self.config, self.options = config, options
@@ -88,10 +90,11 @@ class Trainer:
         if config.environments % self.processes or config.batch % self.processes:
             raise MastError(f"--environments and --batch must divide by the {self.processes} processes")
         device, share = options.device, config.environments // self.processes
-        self.replay = Replay(sample_layout(config), config.replay // self.processes, device)
-        first = starting_policy(config) if config.start and not resumed else None
-        self.learner = Learner(config, self.replay, device, self.processes, first)
-        self.collector = Collector(config, self.learner.policy, self.replay, device, self.rank * share, share)
+        self.replay = Replay(sample_layout(config), config.replay // self.processes, device, self.copies)
+        self.learner = self._learner(resumed)
+        self.collector = Collector(
+            config, self.learner.policy, self.replay, device, self.rank * share, share, self.copies
+        )
         self.validator: Validator | None = None
         self.epoch, self.within = 0, Within()  # epochs whose steps are done, and how far the next one is
         self.stopping = 0  # the signal that asked for an end, if one did
@@ -105,6 +108,10 @@ class Trainer:
         self.pushes = 0  # to the replay, since this process began
         self.chosen: deque[tuple[int, list[Tensor]]] = deque(maxlen=2)  # pushes before a step, what chose its batches
         self.learned: deque[torch.cuda.Event] = deque(maxlen=2)  # the ends of the last two steps' updates on a GPU
+
+    def _learner(self, resumed: bool) -> Learner:
+        first = starting_policy(self.config) if self.config.start and not resumed else None
+        return Learner(self.config, self.replay, self.options.device, self.processes, first)
 
     @staticmethod
     def resume(options: RunOptions, wanted: TrainConfig | None = None) -> Trainer:
@@ -284,15 +291,18 @@ class Trainer:
             return None
         if self.validator is None:
             self.validator = Validator(
-                self.config, self.learner.shipped, self.options.device, lambda: bool(self.stopping)
+                self.config, self.learner.shipped, self.options.device, lambda: bool(self.stopping), self.copies
             )
-        value, sign = self.validator.headline(), -1 if self.metric.lower_is_better else 1
-        if value is None:
-            return None
-        if self.best is None or sign * value > sign * self.best:
-            self.best = value
+        values = self.validator.headlines()
+        return None if values is None else self._judged(values)
+
+    def _judged(self, values: list[float]) -> float:
+        """What validation found, once it has decided what is the best so far."""
+        sign = -1 if self.metric.lower_is_better else 1
+        if self.best is None or sign * values[0] > sign * self.best:
+            self.best = values[0]
             self._keep_policy("best")
-        return value
+        return values[0]
 
     def _pause(self, at_end: bool = False) -> bool:
         """Write a checkpoint if it is time for one; whether to stop. at_end: of an epoch, where one is also written
@@ -330,6 +340,7 @@ class Trainer:
             "best": self.best,
             "updates": self.learner.done,
             "within": within,
+            **self._more(),
         }
         tensors = {f"learner.{k}": v for k, v in self.learner.tensors().items()}
         tensors |= {f"worlds.{k}": v for k, v in self.collector.tensors(self._midway()).items()}
@@ -358,6 +369,10 @@ class Trainer:
         self.written = time.monotonic()
         self.cost = self.written - began
 
+    def _more(self) -> dict[str, Any]:
+        """What else a checkpoint says."""
+        return {}
+
     def _name(self) -> str:
         """The checkpoint of a process other than the first, which has worlds and a replay of its own."""
         step = f"-{self.within.step}" if self.within.step else ""
@@ -372,7 +387,10 @@ class Trainer:
         kept = f"checkpoint: {out / checkpoint.FILE}"
         if self._midway() and self.unkept:
             kept = f"the last checkpoint is kept, as the expert has {self.unkept} in mind that no file can hold: {kept}"
-        return Stopped(f"stopped {where}; {kept}; go on with `mast train --resume {out}`", out, self.stopping)
+        return Stopped(f"stopped {where}; {kept}; go on with {self._again()}", out, self.stopping)
+
+    def _again(self) -> str:
+        return f"`mast train --resume {self.options.out}`"
 
     def checkpoint_bytes(self) -> tuple[int, int]:
         """About how large one process's checkpoint gets: with the replay, and without."""
