@@ -157,6 +157,13 @@ def alone() -> str:
     return table([f"{rows['base']['episodes']} start states of seed 7002", *(f"t = {t} s" for t in TIMES[:2])], body)
 
 
+def relayed() -> str:
+    rows = load(f"{FOLDER}/searchers-alone.json")["evals"]
+    body = [[f"`{row['policy']}`", *(cell(row["each"][t]) for t in TIMES)] for row in rows]
+    head = f"{rows[0]['episodes']} start states of seed {rows[0]['seed']}"
+    return table([head, *(f"t = {t} s" for t in TIMES)], body)
+
+
 def missed() -> str:
     body = []
     for row in load(f"{FOLDER}/searching.json")["late"]["rows"]:
@@ -194,6 +201,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "teachers-missed": missed,
     "teachers-taught": taught,
     "teachers-alone": alone,
+    "teachers-relay": relayed,
     "teachers-tried": tried,
     "safety": safety,
     "safety-cost": cost,
