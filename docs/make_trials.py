@@ -158,8 +158,12 @@ def alone() -> str:
 
 
 def relayed() -> str:
-    rows = load(f"{FOLDER}/searchers-alone.json")["evals"]
-    body = [[f"`{row['policy']}`", *(cell(row["each"][t]) for t in TIMES)] for row in rows]
+    rows = [row for file in ("alone", "age") for row in load(f"{FOLDER}/searchers-{file}.json")["evals"]]
+    body = []
+    for row in rows:
+        age = row["channel"].get("max_age")
+        name = f"`{row['policy']}`" + (f", `--max-age {age:g}`" if age else "")
+        body.append([name, *(cell(row["each"][t]) for t in TIMES)])
     head = f"{rows[0]['episodes']} start states of seed {rows[0]['seed']}"
     return table([head, *(f"t = {t} s" for t in TIMES)], body)
 
