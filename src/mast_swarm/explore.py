@@ -36,7 +36,6 @@ def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
 
 
 EVERY = 10.0  # seconds between two places that a robot remembers
-PUSH = 2.0  # of all remembered places at most, against a heading of length 1
 
 
 @dataclass(eq=False)
@@ -72,18 +71,26 @@ class Trail:
         return (way / distance.clamp_min(1.0) * torch.exp(-distance / self.spread)).sum(2)
 
 
-def turned(headings: Tensor, away: Tensor) -> Tensor:
-    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, by a strong one nearly to where it points."""
+def turned(headings: Tensor, away: Tensor, most: float) -> Tensor:
+    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, by a strong one nearly to where it points.
+
+    most: of any push, against a heading of length 1."""
     strength = torch.linalg.vector_norm(away, dim=-1, keepdim=True)
-    blend = headings + PUSH * away.to(headings.dtype) / (1 + strength)
+    blend = headings + most * away.to(headings.dtype) / (1 + strength)
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
+
+
+def pulled(landmark: Tensor, reach: float) -> Tensor:
+    """How much the landmark [..., 2] (relative, metres) holds a robot back, [..., 1]: 0 up to half the reach (metres),
+    1 beyond it."""
+    return (2 * torch.linalg.vector_norm(landmark, dim=-1, keepdim=True) / reach - 1).clamp(0, 1)
 
 
 def leashed(headings: Tensor, landmark: Tensor, reach: float) -> Tensor:
     """Headings [..., 2] that turn towards the landmark [..., 2] (relative, metres), the more the farther it is: not at
     all up to half the reach (metres), wholly beyond it."""
     distance = torch.linalg.vector_norm(landmark, dim=-1, keepdim=True)
-    pull, way = (2 * distance / reach - 1).clamp(0, 1), landmark / distance.clamp_min(1e-6)
+    pull, way = pulled(landmark, reach), landmark / distance.clamp_min(1e-6)
     blend = torch.lerp(headings, way.to(headings.dtype), pull.to(headings.dtype))
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
 

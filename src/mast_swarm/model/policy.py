@@ -150,7 +150,7 @@ class Policy(Learned):
             return prediction
         headings = heading(seeds, time / self.config.exploration_time, prediction.shape[1])
         if away is not None:
-            headings = turned(headings, away)
+            headings = turned(headings, away, self.config.exploration_push)
         return fill(prediction, leashed(headings, landmark, self.config.exploration_reach))
 
     def check(
