@@ -168,15 +168,6 @@ def relayed() -> str:
     return table([head, *(f"t = {t} s" for t in TIMES)], body)
 
 
-def missed() -> str:
-    body = []
-    for row in load(f"{FOLDER}/searching.json")["late"]["rows"]:
-        shares = (f"{row[name]:.0%}" for name in ("sensed", "assigned"))
-        body.append([f"{row['t']} s", f"{row['missed']:.1f}", *shares, f"{row['idle']:.1f}", f"{row['metres'][1]} m"])
-    heads = ["goals missed", "sensed by some robot", "some robot is on its way", "robots without a goal"]
-    return table(["t", *heads, "from such a goal to the nearest of them, median"], body)
-
-
 def safety() -> str:
     body = []
     for safe, name in ((False, "without the layer"), (True, "with `--safe`")):
@@ -202,7 +193,6 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "trials-chosen": chosen,
     "trials-tested": tested,
     "trials-paired": paired,
-    "teachers-missed": missed,
     "teachers-taught": taught,
     "teachers-alone": alone,
     "teachers-relay": relayed,
