@@ -134,6 +134,7 @@ class Learner:
         weights = copy.deepcopy(self.policy.state_dict())
         averaged = copy.deepcopy(self.average.state_dict()) if self.average is not None else None
         state = copy.deepcopy(self.optimiser.state_dict()) if self.optimiser.state else None
+        summed = self.loss_sum.clone()
         run = captured(self._update, self.device)
         self.policy.load_state_dict(weights)
         if self.average is not None and averaged is not None:
@@ -142,7 +143,7 @@ class Learner:
             for index, parameter in enumerate(self.policy.parameters()):
                 for name, value in self.optimiser.state[parameter].items():
                     value.copy_(state["state"][index][name]) if state else value.zero_()
-        self.loss_sum.zero_()
+        self.loss_sum.copy_(summed)  # an epoch that goes on midway has one already
         self._run = run
 
     def tensors(self) -> dict[str, Tensor]:
