@@ -261,7 +261,9 @@ class Explorer(_Searching):
 
     def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
         if observation.graph.directed:
-            raise MastError("explorer needs links that carry both ways: leave --directed away, or use dhba-K")
+            raise MastError(
+                "explorer and searcher-K need links that carry both ways: leave --directed away, or use dhba-K"
+            )
         plan = self.plan(state, observation, components(observation.graph))
         return self._exploration.command(plan, state, observation)
 
