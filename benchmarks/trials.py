@@ -5,7 +5,8 @@
 
 Several may share a GPU, so the time is bounded and not the number of epochs: the cosine schedule ends with the time.
 An evaluation may name another `policy` (a shipped one, a controller, `dhba-8-explore+memory` or `explorer+memory`), a
-`scenario`, `agents`, `central`, `safe` and the settings of the channel, whose delay is 1 s unless it says otherwise.
+`scenario`, `agents`, `central`, `safe`, `options` of the controller `explorer` (as {"horizon": 250}), and the settings
+of the channel, whose delay is 1 s unless it says otherwise.
 With --settings null nothing is trained. The result, OUT/NAME.json, has the success rate of every episode at some
 instants; the policy lies beside it.
 """
@@ -92,6 +93,7 @@ class Trial:
         agents: int = 100,
         central: bool = False,
         safe: bool = False,
+        options: dict[str, Any] | None = None,
         **channel: float,
     ) -> None:
         from mast_swarm.comms.config import Channel
@@ -100,16 +102,19 @@ class Trial:
         from mast_swarm.tasks.navigation.controllers import DhbaExplore, Explorer
         from mast_swarm.tasks.navigation.world import Navigation
 
-        memory: dict[str, Any] = {"dt": 1.0, "max_speed": 5.0, "exploration_memory": 80}
-        remembering = {
-            "dhba-8-explore+memory": lambda: DhbaExplore(8, **memory),
-            "explorer+memory": lambda: Explorer(**memory),
+        plain: dict[str, Any] = {"dt": 1.0, "max_speed": 5.0}
+        made = {
+            "dhba-8-explore+memory": lambda: DhbaExplore(8, **plain, exploration_memory=80),
+            "explorer+memory": lambda: Explorer(**plain, exploration_memory=80),
+            "explorer": lambda: Explorer(**plain, **(options or {})),
         }
+        if options is not None and policy != "explorer":
+            raise SystemExit(f"options are of the controller explorer: leave them out for {policy}")
         world = Navigation(NavigationConfig(agents=agents, scenario=scenario), self.device)
         drives = str(self.config.out / self.config.name) if policy is None else policy.removeprefix("navigation/")
         ran = rollout(
             world,
-            remembering[drives]() if drives in remembering else drives,
+            made[drives]() if drives in made else drives,
             [seed * 1_000_000 + episode for episode in range(episodes)],
             steps,
             channel=None if central else Channel(**{"delay": 1.0, **channel}),  # type: ignore[arg-type]
@@ -125,6 +130,7 @@ class Trial:
             **what,
             "central": central,
             "safe": safe,
+            "options": options,
             "channel": channel,
             "mean": {t: float(success[:, t].mean()) for t in times},
             "each": {t: [round(float(value), 4) for value in success[:, t]] for t in times},
@@ -132,7 +138,14 @@ class Trial:
         }
         self.result["evals"].append(row)
         self.write()
-        print(row["policy"], what, "safe" if safe else "", {t: round(v, 3) for t, v in row["mean"].items()}, flush=True)
+        print(
+            row["policy"],
+            options or "",
+            what,
+            "safe" if safe else "",
+            {t: round(v, 3) for t, v in row["mean"].items()},
+            flush=True,
+        )
 
 
 def main() -> None:

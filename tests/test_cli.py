@@ -26,7 +26,7 @@ from strolling import own_tasks
 
 SMALL = ["--agents", "8", "--episodes", "4", "--steps", "12", "--device", "cpu"]
 
-RECIPES = "task navigation has paper, search, best, wide, tiny"
+RECIPES = "task navigation has paper, search, best, wide, sharp, tiny"
 
 
 @pytest.fixture(scope="module")

@@ -61,9 +61,10 @@ def test_a_robot_turns_away_from_where_it_has_been():
     assert trail.past[0, 0, 1:].tolist() == [[0.0, 0.0], [10.0, 0.0]]
     by_hand = math.exp(-0.15) + math.exp(-0.05)
     assert torch.allclose(away, torch.tensor([[[by_hand, 0.0]]]))
-    assert torch.allclose(turned(east, away), east)
-    west = turned(-east + torch.tensor([0.0, 0.1]), 10 * away)  # it would go back
-    assert west[0, 0, 0] > 0
+    assert torch.allclose(turned(east, away, 2.0), east)
+    back, strong = -east + torch.tensor([0.0, 0.1]), 10 * away
+    west = turned(back, strong, 2.0)  # it would go back
+    assert west[0, 0, 0] > 0 > turned(back, strong, 0.5)[0, 0, 0]  # unless places weigh little
     for instant in range(4, 12):
         trail.away(torch.tensor([[[5.0 * instant, 0.0]]]))
     assert trail.past[0, 0, :, 0].tolist() == [30.0, 40.0, 50.0]  # the last three
@@ -73,7 +74,7 @@ def test_a_robot_turns_away_from_where_it_has_been():
 
 def test_without_memory_of_anything_a_heading_stays():
     way = heading(torch.tensor([1]), torch.tensor([0.2]), 5)
-    assert torch.allclose(turned(way, torch.zeros_like(way)), way, atol=1e-6)
+    assert torch.allclose(turned(way, torch.zeros_like(way), 2.0), way, atol=1e-6)
 
 
 def test_any_integer_is_a_seed():

@@ -58,10 +58,11 @@ def test_a_good_world_passes_every_check() -> None:
 def test_navigation_passes(directed: bool) -> None:
     config = NavigationConfig(agents=12, scenario="clusters-5", directed=directed)
     task = find("navigation")
-    if directed:  # the explorer refuses such links, and says so
-        left = {name: made for name, made in task.controllers.items() if name != "explorer"}
+    if directed:  # explorers refuse such links, and say so
+        refuse = ("explorer", "searcher-K")
+        left = {name: made for name, made in task.controllers.items() if name not in refuse}
         wrong = mending(Navigation(config), task)
-        assert len(wrong) == 1 and "explorer needs links that carry both ways" in wrong[0]
+        assert len(wrong) == 1 and "explorer and searcher-K need links that carry both ways" in wrong[0]
         task = replace(task, controllers=left)
     assert len(check_world(Navigation(config), task)) == 8
 

@@ -43,7 +43,6 @@ def heading(seeds: Tensor, time: Tensor, robots: int) -> Tensor:
 
 EVERY = 10.0  # seconds between two places that a robot remembers
 _FAR = 1e15  # metres: where a place is that is not yet remembered; it pushes nobody
-PUSH = 2.0  # of all remembered places at most, against a heading of length 1
 
 
 @dataclass(eq=False)
@@ -81,18 +80,26 @@ class Trail:
         return (way / distance.clamp_min(1.0) * torch.exp(-distance / self.spread)).sum(2)
 
 
-def turned(headings: Tensor, away: Tensor) -> Tensor:
-    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, by a strong one nearly to where it points."""
+def turned(headings: Tensor, away: Tensor, most: float) -> Tensor:
+    """Headings [..., 2] turned by a push [..., 2]: little by a weak one, by a strong one nearly to where it points.
+
+    most: of any push, against a heading of length 1."""
     strength = torch.linalg.vector_norm(away, dim=-1, keepdim=True)
-    blend = headings + PUSH * away.to(headings.dtype) / (1 + strength)
+    blend = headings + most * away.to(headings.dtype) / (1 + strength)
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
+
+
+def pulled(landmark: Tensor, reach: float) -> Tensor:
+    """How much the landmark [..., 2] (relative, metres) holds a robot back, [..., 1]: 0 up to half the reach (metres),
+    1 beyond it."""
+    return (2 * torch.linalg.vector_norm(landmark, dim=-1, keepdim=True) / reach - 1).clamp(0, 1)
 
 
 def leashed(headings: Tensor, landmark: Tensor, reach: float) -> Tensor:
     """Headings [..., 2] that turn towards the landmark [..., 2] (relative, metres), the more the farther it is: not at
     all up to half the reach (metres), wholly beyond it."""
     distance = torch.linalg.vector_norm(landmark, dim=-1, keepdim=True)
-    pull, way = (2 * distance / reach - 1).clamp(0, 1), landmark / distance.clamp_min(1e-6)
+    pull, way = pulled(landmark, reach), landmark / distance.clamp_min(1e-6)
     blend = torch.lerp(headings, way.to(headings.dtype), pull.to(headings.dtype))
     return blend / torch.linalg.vector_norm(blend, dim=-1, keepdim=True).clamp_min(1e-3)
 
@@ -105,21 +112,27 @@ def fill(prediction: Tensor, headings: Tensor) -> Tensor:
 
 
 def explored(
-    prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, reach: float, away: Tensor | None = None
+    prediction: Tensor,
+    landmark: Tensor,
+    seeds: Tensor,
+    time: Tensor,
+    reach: float,
+    away: Tensor | None = None,
+    push: float = 2.0,
 ) -> Tensor:
     """Commands [B, N, 2] from predictions [B, N, 3] and all of the above: headings of seeds [B] at a time [B] in units
-    of the exploration time, what pushes robots away [B, N, 2] (None: nothing), a leash of `reach` metres to the
-    landmark [B, N, 2]."""
+    of the exploration time, what pushes robots away [B, N, 2] (None: nothing) by `push` at most, a leash of `reach`
+    metres to the landmark [B, N, 2]."""
     numbers = (prediction, landmark, time) if away is None else (prediction, landmark, time, away)
     quick = gpu is not None and on_gpu(prediction) and all(t.dtype == torch.float32 for t in numbers)
 
     def plain() -> Tensor:
         headings = heading(seeds, time, prediction.shape[1])
         if away is not None:
-            headings = turned(headings, away)
+            headings = turned(headings, away, push)
         return fill(prediction, leashed(headings, landmark, reach))
 
     if not quick or not prediction.numel() or prediction.requires_grad or torch.compiler.is_compiling():
         return plain()
-    given = (prediction, landmark, seeds, time, reach, away, PUSH, MIXING)
+    given = (prediction, landmark, seeds, time, reach, away, push, MIXING)
     return tried("exploration", lambda: gpu.explored(*given), plain)

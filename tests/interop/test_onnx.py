@@ -117,7 +117,10 @@ def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_p
     if name == "one that remembers":
         shape = {"task": "navigation", "layers": 2, "heads": 2, "head_dim": 8}
         made = Policy(
-            PolicyConfig(**shape, exploration_time=50.0, exploration_memory=2, exploration_spread=60.0), seed=1
+            PolicyConfig(
+                **shape, exploration_time=50.0, exploration_memory=2, exploration_spread=60.0, exploration_push=5.0
+            ),
+            seed=1,
         )
         made.head[2].bias.data[2] = 1.0  # untrained, it would have all stand still
         made.save(tmp_path / "policy")

@@ -95,3 +95,11 @@ def test_labels_of_components_are_those_of_members_that_have_the_mask() -> None:
     labels = family.inputs(observation)["component"]
     expected = Policy(MIXED[0]).inputs(observation)["component"]
     assert torch.equal(labels[:2], expected[:2]) and not labels[2:].any() and expected[2:].any()
+    with pytest.raises(MastError, match="needs the components"):
+        family(observation.features, observation.positions)
+    with pytest.raises(MastError, match="member by member"):
+        family.save("anywhere")
+    directed = Navigation(NavigationConfig(agents=ROBOTS, directed=True))
+    observation = directed.observe(directed.reset([1, 2, 1, 2]))
+    matrix, expected = (one.inputs(observation)["component"] for one in (family, Policy(MIXED[0])))
+    assert torch.equal(matrix[:2], expected[:2]) and matrix[2:].all() and not expected[2:].all()

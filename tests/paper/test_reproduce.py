@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from scipy import stats
 
 from mast_swarm.paper import run as running
@@ -19,7 +20,11 @@ from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Found, Size
 from mast_swarm.paper.measured import Estimate, bootstrap
 from mast_swarm.paper.run import folder
+from mast_swarm.paper.work import configured, families, forget, is_family, run, run_together
 from mast_swarm.tasks.coverage.points import read_points
+from mast_swarm.train.config import plain
+from mast_swarm.train.family import FamilyTrainer
+from mast_swarm.train.trainer import RunOptions
 from shared import mast, one_line
 
 
@@ -55,6 +60,31 @@ def test_policies_that_can_be_are_trained_together(whole: Path) -> None:
         together[cell.needs.label] = trained.about.get("together", 1)
         assert trained.table["epoch"].to_pylist() == [1] and np.isfinite(trained.table["loss"].to_pylist()).all()
     assert max(together.values()) == 4 and not list((whole / "training").glob("*/*.safetensors"))  # nor a checkpoint
+
+
+def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> None:
+    all_cells = EXPERIMENTS["encodings"].cells(Size(quick=True)).values()
+    cells = {cell.needs.label: cell.needs for cell in all_cells if cell.needs}
+    some = [cell for name, cell in cells.items() if name.startswith("M")]
+    assert len(some) == 4 and families(some, 3, tmp_path) == [some[:3], some[3:]]
+    assert not is_family(some[3:], tmp_path) and len(families(some, 1, tmp_path)) == 4
+    options = RunOptions(tmp_path / "family-x", torch.device("cpu"))
+    options.out.mkdir()
+    begun = FamilyTrainer([configured(cell) for cell in some[1:]], options)
+    begun.save()
+    begun.collector.close()
+    assert families(some, 25, tmp_path) == [some[1:], some[:1]]  # one of other company would begin anew
+    assert families(some[:2], 25, tmp_path) == [some[1:2], some[:1]] and is_family(some[1:2], tmp_path)
+    (result,) = run_together(some[2:3], "cpu", str(tmp_path))
+    assert result.about["together"] == 3 and result.about["config"] == plain(configured(some[2]))
+    forget(some[2:3], tmp_path)
+    assert not list(tmp_path.glob("*/*.safetensors")) and families(some, 25, tmp_path) == [some]
+
+
+def test_a_policy_whose_result_is_lost_is_trained_anew(tmp_path: Path) -> None:
+    cell = next(c.needs for c in EXPERIMENTS["encodings"].cells(Size(quick=True)).values() if c.needs)
+    first, second = (run(cell, {}, "cpu", str(tmp_path)) for _ in range(2))
+    assert first.files == second.files and not second.about["resumed"]
 
 
 @pytest.mark.slow

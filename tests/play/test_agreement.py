@@ -103,7 +103,7 @@ def test_a_policy_of_ones_own_that_remembers_where_it_was(browser: Any, site: st
     pytest.importorskip("onnx")
     shutil.copytree(zoo.policies()["navigation/mast-l"], tmp_path / "own" / "best")
     config = tmp_path / "own" / "best" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"exploration_memory": 3}))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"exploration_memory": 3, "exploration_push": 4.0}))
     name = str(config.parent)
     loop = begun(name, Channel(delay=1.0))
     asked = given(loop, "mast-l", Channel(delay=1.0)) | {"drives": name}

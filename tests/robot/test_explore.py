@@ -55,9 +55,13 @@ def test_leash_and_filling_are_the_same(
 
 @settings(deadline=None, max_examples=20)
 @given(
-    seed=st.integers(0, 10**6), places=st.integers(1, 6), spread=st.floats(20, 500), dt=st.sampled_from([0.2, 1.0, 2.5])
+    seed=st.integers(0, 10**6),
+    places=st.integers(1, 6),
+    spread=st.floats(20, 500),
+    dt=st.sampled_from([0.2, 1.0, 2.5]),
+    push=st.floats(0.1, 10),
 )
-def test_memory_is_the_same(seed: int, places: int, spread: float, dt: float) -> None:
+def test_memory_is_the_same(seed: int, places: int, spread: float, dt: float, push: float) -> None:
     path = np.cumsum(np.random.default_rng(seed).normal(0, 5, (60, 2)), axis=0)
     team, one = teams.Trail(places, spread, dt), explore.Trail(places, spread)
     way = np.array([0.6, 0.8], np.float32)
@@ -65,5 +69,5 @@ def test_memory_is_the_same(seed: int, places: int, spread: float, dt: float) ->
         expected = team.away(torch.from_numpy(place)[None, None])
         away = one.away(place, instant * dt)
         np.testing.assert_allclose(away, expected[0, 0].numpy(), atol=1e-9)
-        there = teams.turned(torch.from_numpy(way), expected[0, 0])
-        np.testing.assert_allclose(explore.turned(way, away), there.numpy(), atol=1e-5)
+        there = teams.turned(torch.from_numpy(way), expected[0, 0], push)
+        np.testing.assert_allclose(explore.turned(way, away, push), there.numpy(), atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,9 +45,13 @@ def alone(config: TrainConfig, out: Path) -> list[dict]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("changes", [{}, {"clip": 0.05, "ema": 0.9, "carry": 0.5, "loss": "norm", "expert_share": 0.6}])
-def test_members_learn_what_they_learn_alone(tmp_path: Path, changes: dict) -> None:
-    configs = [member(*kind, **changes) for kind in KINDS]
+@pytest.mark.parametrize(
+    ("first", "changes"),
+    [(0, {}), (1, {"clip": 0.05, "ema": 0.9, "carry": 0.5, "loss": "norm", "expert_share": 0.6})],
+)
+def test_members_learn_what_they_learn_alone(tmp_path: Path, first: int, changes: dict) -> None:
+    """Whichever of them comes first: the second reads no components, the others do."""
+    configs = [member(*kind, **changes) for kind in (*KINDS[first:], *KINDS[:first])]
     trainer = FamilyTrainer.begun(configs, RunOptions(tmp_path / "family", CPU))
     trainer.run()
     carried, by_expert, _ = trainer.collector._plan(1)
@@ -90,5 +95,27 @@ def test_what_is_no_family_is_refused(tmp_path: Path) -> None:
     assert trainable_together([first, second]) and not trainable_together([first, replace(second, lr=1.0)])
     with pytest.raises(MastError, match="differ in nothing but"):
         FamilyTrainer([first, replace(second, lr=1.0)], RunOptions(tmp_path, CPU))
+    assert not trainable_together([replace(one, expert="informed") for one in (first, second)])
     with pytest.raises(MastError, match="train them one by one"):
         FamilyTrainer([replace(one, expert="informed") for one in (first, second)], RunOptions(tmp_path, CPU))
+
+
+def test_an_epoch_that_goes_on_midway_keeps_its_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = FamilyTrainer([member(*kind) for kind in KINDS], RunOptions(tmp_path, CPU))
+    for _ in trainer._steps(0, learns=False):
+        pass
+    learner = trainer.learner
+
+    def warmed(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+        for _ in range(3):
+            work()
+        return work
+
+    monkeypatch.setattr("mast_swarm.train.learner.captured", warmed)
+    learner._run = None  # as on a GPU, which captures the first update
+    learner.loss_sum.fill_(7.0)
+    learner.loss_sums.fill_(2.0)
+    learner.update(torch.rand(SMALL.batch, dtype=torch.float64))
+    assert float(learner.loss_sum) == pytest.approx(7 + float(learner.loss), rel=1e-5)
+    assert float(learner.loss_sums.sum()) == pytest.approx(2 * len(KINDS) + float(learner.loss), rel=1e-5)
+    trainer.collector.close()

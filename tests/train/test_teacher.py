@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from mast_swarm import MastError, NavigationConfig, PolicyConfig, register
+from mast_swarm import MastError, NavigationConfig, PolicyConfig, load_policy, register
 from mast_swarm.space import components, radius_graph
 from mast_swarm.tasks.base import FunctionController
 from mast_swarm.tasks.coverage.controllers import CentralizedCvt, Clairvoyant
-from mast_swarm.tasks.navigation.controllers import Dhba, Explorer, Lsap
+from mast_swarm.tasks.navigation.controllers import Dhba, Explorer, Lsap, Searcher
 from mast_swarm.tasks.registry import task_of
 from mast_swarm.train.config import TrainConfig, from_run
 from mast_swarm.train.run import train
 from mast_swarm.train.teacher import Teacher, thinks_as_one
 from mast_swarm.train.team import example, world_of
 from shared import mast as command
-from shared import one_line
+from shared import one_line, recipe
 from strolling import Config, Eastwards, own_tasks, strolling
 
 SEEDS = [3, 8, 21]
@@ -53,15 +54,23 @@ def direct(small: TrainConfig) -> TrainConfig:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("", Lsap), ("lsap", Lsap), ("clairvoyant", Lsap), ("dhba-2", Dhba), ("explorer", Explorer)]
+    ("name", "kind"),
+    [
+        ("", Lsap),
+        ("lsap", Lsap),
+        ("clairvoyant", Lsap),
+        ("dhba-2", Dhba),
+        ("explorer", Explorer),
+        ("searcher-2", Searcher),
+    ],
 )
 def test_any_controller_of_navigation_can_be_the_expert(direct: TrainConfig, name: str, kind: type) -> None:
     config = replace(direct, expert=name)
-    own: Any = kind(2, dt=1.0, max_speed=5.0) if kind is Dhba else kind(dt=1.0, max_speed=5.0)
+    own: Any = kind(2, dt=1.0, max_speed=5.0) if kind in (Dhba, Searcher) else kind(dt=1.0, max_speed=5.0)
     own.start(SEEDS)
     for teacher, state, observation, told in inspected(config):
         assert type(teacher.expert) is kind
-        expected = own.plan(state, observation, components(observation.graph)) if kind is Explorer else None
+        expected = own.plan(state, observation, components(observation.graph)) if hasattr(own, "plan") else None
         expected = own.act(state, observation) if expected is None else expected[..., :2]
         label = teacher.label(told, state)
         assert label.shape == (3, 10, 2) and torch.equal(label, expected)
@@ -260,3 +269,21 @@ def test_one_that_does_not_explore_learns_the_command_alone(wide: TrainConfig) -
     teacher, state, observation, _, label = at(config)
     assert not teacher.explores and label.shape == (3, 24, 2)
     assert torch.equal(label, planned(state, observation, components(observation.graph))[..., :2])
+
+
+def test_the_recipe_sharp_learns_from_a_searcher(tmp_path: Path) -> None:
+    """At a size for a test: it trains, its loss falls, and its policy explores as the recipe says."""
+    sharp = recipe("sharp")
+    config = replace(
+        sharp,
+        world=NavigationConfig(agents=20),
+        policy=replace(sharp.policy, layers=1, heads=2, head_dim=16),
+        scenarios=("clusters-5",),
+        **{"epochs": 2, "environments": 6, "steps": 20, "batch": 16, "replay": 2000},
+        **{"validation": 4, "validation_steps": 5, "validate_every": 2},
+    )
+    assert config.expert == "searcher-250" and config.policy.exploration_push == 4
+    folder = train(config, tmp_path / "run", device="cpu")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows[1]["loss"] < 0.9 * rows[0]["loss"]
+    assert load_policy(folder / "best").config == config.policy

@@ -59,6 +59,18 @@ def test_a_run_writes_its_policies_numbers_and_settings(small: TrainConfig, tmp_
     assert same(last, {name: averaged[name] for name in last})
 
 
+def test_a_run_that_was_killed_in_its_first_step_goes_on_with_an_empty_replay(
+    small: TrainConfig, tmp_path: Path
+) -> None:
+    killed = Trainer(small, options(tmp_path / "killed"))
+    killed._prepare_folder()
+    killed.save()
+    killed.collector.close()
+    Trainer.resume(options(tmp_path / "killed")).run()
+    Trainer(small, options(tmp_path / "whole")).run()
+    assert same(*(weights(tmp_path / name, "last") for name in ("killed", "whole")))
+
+
 def test_the_best_policy_is_the_one_that_validated_best(
     small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,6 @@ export function heading(seed, robot, time) {
 }
 
 const EVERY = 10; // seconds between two places that a robot remembers
-const PUSH = 2; // of all remembered places at most, against a heading of length 1
 
 /** Where each robot has been: its last `places` places, one every EVERY seconds. */
 export class Trail {
@@ -62,10 +61,10 @@ export class Trail {
   remap(kept) { this.past = kept.map((i) => (i < 0 ? [] : this.past[i] ?? [])); }
 }
 
-/** A heading turned by a push: little by a weak one, and by a strong one nearly to where it points. */
-export function turned([hx, hy], [x, y]) {
+/** A heading turned by a push: little by a weak one, and by a strong one nearly to where it points; most: of any push. */
+export function turned([hx, hy], [x, y], most) {
   const strength = 1 + Math.hypot(x, y);
-  return unit([hx + (PUSH * x) / strength, hy + (PUSH * y) / strength]);
+  return unit([hx + (most * x) / strength, hy + (most * y) / strength]);
 }
 
 /** A heading that turns towards the landmark (relative, metres): not at all up to half the reach, wholly beyond it. */

@@ -51,8 +51,8 @@ export class Policy {
   }
 
   explore(x, y, speed, robot, landmark, seed, time, away) {
-    const { time_s: turn, reach_m: reach } = this.about.exploration, of = [2 * robot, 2 * robot + 2];
-    const free = heading(seed, robot, time / turn), pushed = away ? turned(free, away.subarray(...of)) : free;
+    const { time_s: turn, reach_m: reach, push } = this.about.exploration, of = [2 * robot, 2 * robot + 2];
+    const free = heading(seed, robot, time / turn), pushed = away ? turned(free, away.subarray(...of), push) : free;
     return fill(x, y, speed, leashed(pushed, landmark.subarray(...of), reach));
   }
 

@@ -90,6 +90,7 @@ def _mast(policy: Policy) -> dict[str, Any]:
             exploration["memory"] = {
                 "places": config.exploration_memory,
                 "spread_m": config.exploration_spread,
+                "push": config.exploration_push,
                 "is": "the robot turns away from the last places where it was, one every 10 s: explore.Trail",
             }
     return {

@@ -144,6 +144,8 @@ class PolicyConfig(ModelConfig):
     """Places that an exploring robot remembers, one every 10 s: it turns away from where it has been. 0: none."""
     exploration_spread: float = 150.0
     """Metres over which a remembered place loses its effect."""
+    exploration_push: float = 2.0
+    """What remembered places weigh at most, against a heading that weighs 1."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -154,7 +156,7 @@ class PolicyConfig(ModelConfig):
             counts=("layers", "heads", "head_dim", "message_dim"),
             lengths=(
                 *("wavelength", "action_scale", "attention_radius"),
-                *("exploration_time", "exploration_reach", "exploration_spread"),
+                *("exploration_time", "exploration_reach", "exploration_spread", "exploration_push"),
             ),
             optional={
                 "message_dim": "None for the width",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -138,10 +139,14 @@ class Family(Policy):
         given = super().inputs(observation)
         if "component" in given:  # to members without the mask all are one component
             labels = given["component"].unflatten(0, (len(self.configs), -1))
-            given["component"] = (labels * cast(Tensor, self.masked)).flatten(0, 1)
+            masked = cast(Tensor, self.masked)
+            matrix = labels.dtype == torch.bool  # of who hears whom
+            given["component"] = (labels | ~masked.bool()[..., None] if matrix else labels * masked).flatten(0, 1)
         return given
 
     def pattern(self, positions: Tensor, component: Tensor | None, turned: Rotation | None, path: str) -> Pattern:
+        if component is None and any(one.component_mask for one in self.configs):
+            raise MastError("a family with members that have the component mask needs the components")
         # Windows of any size as one: places are scaled, to one point where there is no window.
         apart = positions.unflatten(0, (len(self.configs), -1))
         scaled = (apart * cast(Tensor, self.places).to(apart.dtype)).flatten(0, 1)
@@ -157,6 +162,9 @@ class Family(Policy):
         mine = {name: value[number].detach().cpu() for name, value in self.state_dict().items()}
         found.load_state_dict({name: mine[name] for name in found.state_dict()})
         return found
+
+    def save(self, folder: str | Path, *, overwrite: bool = False, half: bool = False) -> None:
+        raise MastError("a family is saved member by member: family.member(0).save(...)")
 
 
 def _stacked(modules: Sequence[nn.Module]) -> nn.Module:

@@ -150,7 +150,7 @@ class Policy(Learned):
         if self.config.exploration_time is None:
             return prediction
         units, reach = time / self.config.exploration_time, self.config.exploration_reach
-        return explored(prediction, landmark, seeds, units, reach, away)
+        return explored(prediction, landmark, seeds, units, reach, away, self.config.exploration_push)
 
     def check(
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None

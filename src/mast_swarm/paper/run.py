@@ -21,7 +21,7 @@ from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
 from mast_swarm.paper.measured import Measured, flat
 from mast_swarm.paper.report import write_report
-from mast_swarm.paper.work import as_bytes, families, run, run_together
+from mast_swarm.paper.work import as_bytes, families, forget, is_family, run, run_together
 from mast_swarm.pool import Job, pool
 
 _TOGETHER = 25  # policies of the paper's sizes that one GPU trains at once
@@ -99,14 +99,15 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     jobs = config.jobs or (1 if cuda else os.cpu_count() or 1)
     workers = pool(config.ray, jobs)
     began, done, total = time.monotonic(), 0, len(first) + len(then)
-    scratch = str(folder(config) / "training")
-    trained = families(first.values(), config.together or (_TOGETHER if cuda else 1))
+    scratch = folder(config) / "training"
+    together = config.together or (_TOGETHER if cuda and config.ray is None else 1)
+    trained = families(first.values(), together, scratch)
 
     def job(cells: list[Cell]) -> Job:
-        if len(cells) > 1:
-            return Job(cells[0].name, run_together, ([_bare(c) for c in cells], config.device, scratch), config.gpus)
-        given = (_bare(cells[0]), _given(cells[0], store), config.device, scratch)
-        return Job(cells[0].name, run, given, config.gpus)
+        place = (config.device, str(scratch))
+        if cells[0].kind == "train" and is_family(cells, scratch):
+            return Job(cells[0].name, run_together, ([_bare(c) for c in cells], *place), config.gpus)
+        return Job(cells[0].name, run, (_bare(cells[0]), _given(cells[0], store), *place), config.gpus)
 
     try:
         for wave in (trained, [[cell] for cell in then.values()]):
@@ -121,6 +122,8 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
                     store.save(cell, result)
                     done += 1
                     print(f"{done} of {total}: {cell.name}: {result.about['seconds']:.0f} s", flush=True)
+                if ran.function is run_together:
+                    forget(work[ran.name], scratch)
         if done < total:
             print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
     finally:

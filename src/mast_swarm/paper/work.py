@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import platform
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ import torch
 
 from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
+from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import make_actor, pick_device
 from mast_swarm.evaluate.config import settled
 from mast_swarm.evaluate.policies import fitting
@@ -31,7 +33,8 @@ from mast_swarm.paper.cells import Cell, Result
 from mast_swarm.paper.cities import FOLDER
 from mast_swarm.space import components
 from mast_swarm.tasks import registry as tasks
-from mast_swarm.train.config import TrainConfig, changed, plain, recipe
+from mast_swarm.train import checkpoint
+from mast_swarm.train.config import TrainConfig, changed, from_plain, plain, recipe
 from mast_swarm.train.family import rows_of, trainable_together
 from mast_swarm.train.run import train, train_family
 from mast_swarm.train.tune_config import TuneConfig
@@ -57,21 +60,43 @@ def _about(device: str, seconds: float) -> dict[str, Any]:
 
 
 def run_together(cells: Sequence[Cell], device: str, scratch: str) -> list[Result]:
-    """Train the policies of several cells at once (`families`); a result for each, as `run` gives it."""
-    began, configs = time.monotonic(), [configured(cell) for cell in cells]
+    """Train the policies of several cells at once (`families`); a result for each, as `run` gives it.
+
+    A family that was begun goes on as it was, with all its members. Its checkpoint stays until `forget`.
+    """
+    began, wanted = time.monotonic(), [configured(cell) for cell in cells]
     name = hashlib.sha256("".join(cell.key for cell in cells).encode()).hexdigest()[:16]
-    out = Path(scratch) / f"family-{name}"
+    there = (one for one in _begun(Path(scratch)) if all(config in one[1] for config in wanted))
+    out, members = next(there, (Path(scratch) / f"family-{name}", wanted))
     out.parent.mkdir(parents=True, exist_ok=True)
-    resumed, headline = train_family(configs, out, device), tasks.task_of(configs[0].world).metric.name
-    share = (time.monotonic() - began) / len(cells)
-    about = {**_about(device, share), "together": len(cells), "resumed": resumed}
+    resumed, headline = train_family(members, out, device), tasks.task_of(members[0].world).metric.name
+    share = (time.monotonic() - began) / len(members)
+    about = {**_about(device, share), "together": len(members), "resumed": resumed}
     found = []
-    for number, config in enumerate(configs):
+    for config in wanted:
+        number = members.index(config)
         rows = rows_of(out, number, headline)
         files = {one: (out / "best" / str(number) / one).read_bytes() for one in (CONFIG_FILE, WEIGHTS_FILE)}
         found.append(Result(_as_table(rows), {**about, "config": plain(config)}, files))
-    for path in sorted(out.glob("*.safetensors")):  # checkpoints: the run is at its end
-        path.unlink()
+    return found
+
+
+def forget(cells: Sequence[Cell], scratch: Path) -> None:
+    """The checkpoints of a family whose results are kept."""
+    wanted = [configured(cell) for cell in cells]
+    for out, members in _begun(scratch):
+        if all(config in members for config in wanted):
+            (out / checkpoint.FILE).unlink()
+
+
+def _begun(scratch: Path) -> list[tuple[Path, list[TrainConfig]]]:
+    """The families that have a checkpoint: their folders and members."""
+    found = []
+    for path in sorted(scratch.glob(f"family-*/{checkpoint.FILE}")):
+        try:
+            found.append((path.parent, [from_plain(one) for one in checkpoint.about(path.parent)["members"]]))
+        except (MastError, KeyError):  # damaged, or of another version: it is not gone on with
+            continue
     return found
 
 
@@ -80,16 +105,28 @@ def configured(cell: Cell) -> TrainConfig:
     return changed(recipe(cell.settings["recipe"], tasks.find(cell.settings["task"])), cell.settings["settings"])
 
 
-def families(cells: Iterable[Cell], most: int) -> list[list[Cell]]:
-    """Cells that train, in groups of up to `most` that can be trained together, in their order."""
+def families(cells: Iterable[Cell], most: int, scratch: Path) -> list[list[Cell]]:
+    """Cells that train, in groups of up to `most` that can be trained together. What was begun in the folder `scratch`
+    comes first, with those with whom it was begun."""
+    left, begun = list(cells), list[list[Cell]]()
+    for _, members in _begun(scratch):
+        if mine := [cell for cell in left if configured(cell) in members]:
+            begun.append(mine)
+            left = [cell for cell in left if cell not in mine]
+    begun += [[cell] for cell in left if (scratch / cell.key / checkpoint.FILE).exists()]
     groups: list[list[Cell]] = []
-    for cell in cells:
+    for cell in (one for one in left if [one] not in begun):
         fits = (g for g in groups if trainable_together([configured(g[0]), configured(cell)]))
         group = next((g for g in fits if len(g) < most), None) if most > 1 else None
         if group is None:
             groups.append(group := [])
         group.append(cell)
-    return groups
+    return begun + groups
+
+
+def is_family(cells: Sequence[Cell], scratch: Path) -> bool:
+    """Whether a group of `families` is trained by `run_together`: it has several members, or had when it was begun."""
+    return len(cells) > 1 or any(configured(cells[0]) in members for _, members in _begun(scratch))
 
 
 def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -135,7 +172,9 @@ def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -
     """A policy, and the numbers of each epoch. Goes on with a run that was stopped, where its folder is still there."""
     config = changed(recipe(settings["recipe"], tasks.find(settings["task"])), settings["settings"])
     scratch.parent.mkdir(parents=True, exist_ok=True)
-    stopped = (scratch / "config.json").exists()
+    stopped = (scratch / checkpoint.FILE).exists()
+    if not stopped and scratch.exists():  # a run that had ended, or never began
+        shutil.rmtree(scratch)
     train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=True)
     rows = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
     files = {name: (scratch / "best" / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}

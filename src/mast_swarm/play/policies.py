@@ -52,6 +52,7 @@ def _export(name: str, folder: Path) -> dict[str, Any]:
         "reach_m": config.exploration_reach,
         "memory": config.exploration_memory,
         "spread_m": config.exploration_spread,
+        "push": config.exploration_push,
     }
     return {
         "name": name,

@@ -54,7 +54,6 @@ def heading(seed: int, robot: int, time: float) -> np.ndarray:
 
 
 EVERY = 10.0  # seconds between two places that a robot remembers
-PUSH = 2.0  # of all remembered places at most, against a heading of length 1
 
 
 class Trail:
@@ -77,9 +76,11 @@ class Trail:
         return (way / np.maximum(distance, 1.0) * np.exp(-distance / self.spread)).sum(0)
 
 
-def turned(heading: np.ndarray, away: np.ndarray) -> np.ndarray:
-    """A heading [2] turned by a push [2]: little by a weak one, and by a strong one nearly to where it points."""
-    return _unit((heading + PUSH * away / (1 + np.hypot(*away))).astype(np.float32))
+def turned(heading: np.ndarray, away: np.ndarray, most: float) -> np.ndarray:
+    """A heading [2] turned by a push [2]: little by a weak one, and by a strong one nearly to where it points.
+
+    most: of any push, against a heading of length 1."""
+    return _unit((heading + most * away / (1 + np.hypot(*away))).astype(np.float32))
 
 
 def leashed(heading: np.ndarray, landmark: np.ndarray, reach: float) -> np.ndarray:

@@ -86,7 +86,7 @@ class Exported:
         if settings is not None:
             heading = explore.heading(seed, robot, time / settings["time_s"])
             if away is not None:
-                heading = explore.turned(heading, away)
+                heading = explore.turned(heading, away, settings["memory"].get("push", 2.0))  # as it once always was
             leashed = explore.leashed(heading, np.asarray(landmark, np.float64), settings["reach_m"])
             prediction = explore.fill(prediction, leashed)
         return prediction / max(1.0, float(np.hypot(*prediction)))

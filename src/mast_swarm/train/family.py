@@ -8,6 +8,7 @@ differs from a single run's, and with it in time the rollouts.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from mast_swarm.train import checkpoint
 from mast_swarm.train.config import TrainConfig, from_plain, plain
 from mast_swarm.train.learner import Learner, imitation_loss
 from mast_swarm.train.replay import Replay
+from mast_swarm.train.teacher import expert_of
 from mast_swarm.train.trainer import METRICS, RunOptions, Trainer
 
 LOSSES, HEADLINES = "member_losses", "member_headlines"  # in the rows of metrics.jsonl, a number per member
@@ -31,10 +33,20 @@ LOSSES, HEADLINES = "member_losses", "member_headlines"  # in the rows of metric
 
 def trainable_together(configs: Sequence[TrainConfig]) -> bool:
     """Whether runs of these settings can be one: all but the policy is the same, and the policies are a family."""
-    policies = [one.policy for one in configs]
+    policies, reads = [one.policy for one in configs], getattr(expert_of(configs[0]), "reads", None)
+    if reads is None or "component" in reads:  # such an expert's answer depends on the policy
+        return False
     if not all(isinstance(one, PolicyConfig) for one in policies) or not related(cast("list[PolicyConfig]", policies)):
         return False
     return len({repr(replace(one, policy=policies[0])) for one in configs}) == 1 and not configs[0].start
+
+
+def _policy(config: TrainConfig) -> PolicyConfig:
+    return cast(PolicyConfig, config.policy)
+
+
+def _masked(config: TrainConfig) -> bool:
+    return _policy(config).component_mask
 
 
 class FamilyLearner(Learner):
@@ -68,8 +80,9 @@ class FamilyLearner(Learner):
             one.mul_(scale.view(-1, *[1] * (one.ndim - 1)))
 
     def _capture(self) -> None:
+        summed = self.loss_sums.clone()
         super()._capture()
-        self.loss_sums.zero_()
+        self.loss_sums.copy_(summed)
 
     def tensors(self) -> dict[str, Tensor]:
         return super().tensors() | {"loss_sums": self.loss_sums}
@@ -89,16 +102,14 @@ class FamilyTrainer(Trainer):
             raise MastError("a family is trained by one process: leave torchrun away")
         if not trainable_together(configs):
             raise MastError(
-                "runs can be one family only if they differ in nothing but their policies' encodings, windows and masks"
+                "runs can be one family only if they differ in nothing but their policies' encodings, windows and "
+                "masks, and their expert knows everything: train them one by one"
             )
         self.configs, self.copies = tuple(configs), len(configs)
         self.bests: list[float | None] = [None] * self.copies
-        super().__init__(configs[0], options, resumed)
-        reads = self.collector.teacher.reads
-        if reads is None or "component" in reads:
-            raise MastError(
-                f"expert '{self.config.expert or 'default'}' is asked for each policy by itself: train them one by one"
-            )
+        # What is sensed and kept is what any member reads: of those with the component mask, if there are some.
+        reads_most = next((one for one in configs if _masked(one)), configs[0])
+        super().__init__(reads_most, options, resumed)
 
     @staticmethod
     def begun(configs: Sequence[TrainConfig], options: RunOptions) -> FamilyTrainer:
@@ -114,7 +125,7 @@ class FamilyTrainer(Trainer):
         return trainer
 
     def _learner(self, resumed: bool) -> Learner:
-        family = Family([cast(PolicyConfig, one.policy) for one in self.configs], seed=self.config.seed)
+        family = Family([_policy(one) for one in self.configs], seed=self.config.seed)
         return FamilyLearner(self.config, self.replay, self.options.device, family)
 
     def one_epoch(self) -> dict[str, Any]:
@@ -146,6 +157,13 @@ class FamilyTrainer(Trainer):
 
     def _again(self) -> str:
         return "the same command"
+
+    def _stop(self) -> MastError:
+        losses = zip(map(_policy, self.configs), self.learner.loss_sums.tolist(), strict=True)
+        bad = [
+            f"{one.variant} {one.encoding} {one.attention_radius}" for one, loss in losses if not math.isfinite(loss)
+        ]
+        return MastError(f"{super()._stop()}; the policies whose loss it is: {', '.join(bad) or 'unknown'}")
 
     def _more(self) -> dict[str, Any]:
         return {"members": [plain(one) for one in self.configs], "bests": self.bests}

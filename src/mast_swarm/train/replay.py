@@ -25,7 +25,7 @@ class Replay:
         if size > 0.8 * _memory(device):
             raise MastError(
                 f"a replay of {copies * capacity} samples needs {size / 1e9:.1f} GB and {device.type} memory has "
-                f"{_memory(device) / 1e9:.1f} GB: lower --replay"
+                f"{_memory(device) / 1e9:.1f} GB: lower --{'replay' if copies == 1 else 'together'}"
             )
         self.fields = {
             name: torch.zeros((copies * capacity, *shape), dtype=kind, device=device)

@@ -66,38 +66,44 @@ def train(
         folder = _agreed_folder(None if out is None else Path(out), resume, at_end)
         options = RunOptions(folder, place, checkpoint_seconds, keep_replay)
         try:
-            if resume:
-                trainer = Trainer.resume(options, wanted)
-            else:
-                assert wanted is not None  # checked above
-                trainer = Trainer(wanted, options)
-            with _progress(trainer) as (report, log), _signals(trainer):
-                trainer.run(report, log)
+            with _plain_errors(folder, "lower --batch, --environments or --replay"):
+                if resume:
+                    trainer = Trainer.resume(options, wanted)
+                else:
+                    assert wanted is not None  # checked above
+                    trainer = Trainer(wanted, options)
+                with _progress(trainer) as (report, log), _signals(trainer):
+                    trainer.run(report, log)
         except KeyboardInterrupt as stopped:
             if not str(stopped) and not (folder / "config.json").exists():
                 raise type(stopped)("interrupted before the run began; nothing was written") from None
             raise
-        except torch.OutOfMemoryError as error:
-            raise MastError(
-                f"the GPU is out of memory ({str(error).splitlines()[0]}): lower --batch, --environments or --replay"
-            ) from None
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):  # the terminal is gone, not the folder
-                raise
-            raise MastError(f"cannot write to {folder}: {error}") from None
     return folder
 
 
 def train_family(configs: Sequence[TrainConfig], out: Path, device: str = "auto") -> bool:
     """Train many policies at once in a folder, or go on there, to the end; whether it went on. See train/family.py."""
-    options = RunOptions(out, pick_device(device), keep_replay=False)
+    options = RunOptions(out, pick_device(device), checkpoint_seconds=180.0)  # they are large
     _share_cores(1)
-    with only_writer(out):
+    with only_writer(out), _plain_errors(out, "lower --together"):
         trainer = FamilyTrainer.begun(configs, options)
         begun = trainer.finished > 0 or trainer.within.step > 0
         with _lines(trainer) as report, _signals(trainer):
             trainer.run(report)
     return begun
+
+
+@contextlib.contextmanager
+def _plain_errors(folder: Path, less: str) -> Iterator[None]:
+    """What the machine refuses in one line. less: what to do where a GPU has too little memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MastError(f"the GPU is out of memory ({str(error).splitlines()[0]}): {less}") from None
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # the terminal is gone, not the folder
+            raise
+        raise MastError(f"cannot write to {folder}: {error}") from None
 
 
 def _with(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:

@@ -38,7 +38,7 @@ class Teacher:
     ) -> None:
         """state, observation and what a policy is given of it: one example of each."""
         self.config, self.world, self.limit, self.task = config, world, config.target_limit, task_of(config.world)
-        self.expert = self._expert()
+        self.expert = expert_of(config)
         self.reads: tuple[str, ...] | None = getattr(self.expert, "reads", None)
         self.explores = config.policy.exploration_time is not None
         # Whether it must know what the robots sense. Where the state is enough, those whom nobody keeps need not sense.
@@ -46,25 +46,6 @@ class Teacher:
         told = vars(observation).items()
         self.scales = {name: value for name, value in told if isinstance(value, int | float)}  # the same in every state
         self.asks(state, observation, given)  # what cannot be answered is refused before anything is written
-
-    def _expert(self) -> Controller:
-        """The controller. For targets longer than u_max it believes that robots are so many times as fast: its commands
-        times `target_limit` are then in units of the world's u_max, and at most so long."""
-        task, world, wanted = self.task, self.config.world, self.config.expert or self.task.expert
-        if wanted is None:
-            known = f"give --expert one of {', '.join(task.controllers)}" if task.controllers else "declare one"
-            raise MastError(f"task {task.name} has no expert: {known}")
-        found = task.controller(task.experts.get(wanted, wanted))
-        if found is None:
-            raise unknown("expert", wanted, [*task.experts, *task.controllers])
-        expert = found(dt=world.dt, max_speed=self.limit * world.max_speed, config=world)
-        if hasattr(expert, "tell"):
-            raise MastError(f"expert '{wanted}' acts on late news, labels are for one instant: give another --expert")
-        if self.limit != 1 and isinstance(expert, FunctionController):
-            raise MastError(
-                f"--target-limit {self.limit:g}: expert '{wanted}' is a function and knows no limit; leave it out"
-            )
-        return expert
 
     def start(self, seeds: Sequence[int]) -> None:
         """Forget what is kept from step to step; one seed per environment."""
@@ -110,6 +91,30 @@ class Teacher:
         if not self.explores:
             return command
         return torch.cat((command, torch.linalg.vector_norm(command, dim=-1, keepdim=True)), dim=-1)
+
+
+def expert_of(config: TrainConfig) -> Controller:
+    """The controller that a run imitates. For targets longer than u_max it believes that robots are so many times as
+    fast: its commands times `target_limit` are then in units of the world's u_max, and at most so long."""
+    task, world, limit = task_of(config.world), config.world, config.target_limit
+    wanted = config.expert or task.expert
+    if wanted is None:
+        known = f"give --expert one of {', '.join(task.controllers)}" if task.controllers else "declare one"
+        raise MastError(f"task {task.name} has no expert: {known}")
+    found = task.controller(task.experts.get(wanted, wanted))
+    if found is None:
+        raise unknown("expert", wanted, [*task.experts, *task.controllers])
+    expert = found(dt=world.dt, max_speed=limit * world.max_speed, config=world)
+    if hasattr(expert, "tell"):
+        raise MastError(f"expert '{wanted}' acts on late news, labels are for one instant: give another --expert")
+    if limit != 1 and isinstance(expert, FunctionController):
+        raise MastError(f"--target-limit {limit:g}: expert '{wanted}' is a function and knows no limit; leave it out")
+    if limit != 1 and getattr(expert, "parting", (0.0,))[0]:
+        raise MastError(
+            f"--target-limit {limit:g}: robots without a goal, which expert '{wanted}' moves too, know no limit; leave "
+            "it out"
+        )
+    return expert
 
 
 def thinks_as_one(policy: ModelConfig, observation: Observed, given: dict[str, Tensor]) -> Tensor:

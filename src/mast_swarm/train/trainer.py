@@ -159,7 +159,7 @@ class Trainer:
             replay = under(tensors, "replay.")
             if replay:
                 self.replay.restore(replay)
-                self.empty = False
+                self.empty = int(self.replay.pushed) == 0  # as in the checkpoint at the start
             elif self.config.collect and self._midway():  # the replay is gathered anew, with it this epoch
                 self.within = Within()
             self.collector.restore(under(tensors, "worlds."), self.epoch, self._midway())

@@ -15,8 +15,8 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.space import Graph, nearest, neighbour_graph
-from mast_swarm.tasks.navigation.controllers import Dhba, Lsap
+from mast_swarm.space import Graph, components, nearest, neighbour_graph
+from mast_swarm.tasks.navigation.controllers import Dhba, Explorer, Lsap, Searcher
 from mast_swarm.tasks.registry import find
 
 SPEED = {"dt": 1.0, "max_speed": 5.0}
@@ -236,3 +236,48 @@ def test_bad_settings_and_positions_are_refused() -> None:
         Dhba(1, **SPEED).act(state, observation)
     with pytest.raises(MastError, match="number 4 of environment 1"):
         Lsap(**SPEED).act(state)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    n=st.integers(1, 24),
+    m=st.integers(1, 24),
+    clusters=st.integers(1, 5),
+    horizon=st.sampled_from([30.0, 250.0, float("inf")]),
+    seed=st.integers(0, 10**6),
+)
+def test_a_component_solves_the_costs_of_its_horizon(n: int, m: int, clusters: int, horizon: float, seed: int) -> None:
+    """By scipy; and those without a goal part from each other, by plain numpy."""
+    state = start(np.random.default_rng(seed), 2, n, m, clusters)
+    observation = observe(state)
+    labels = components(observation.graph)
+    plan = Explorer(**SPEED, horizon=horizon, parting=(5.0, 150.0)).plan(state, observation, labels).numpy()
+    for b in range(2):
+        places, goals = state.positions[b].double().numpy(), state.goals[b].double().numpy()
+        for label in labels[b].unique().tolist():
+            robots = np.flatnonzero(labels[b].numpy() == label)
+            known = np.unique([g for g in observation.goals_seen[b, robots].flatten().tolist() if g >= 0])
+            squared = cdist(places[robots], goals[known], "sqeuclidean")
+            cost = squared if horizon == float("inf") else squared / (squared + horizon**2)
+            rows, columns = linear_sum_assignment(cost)
+            idle = np.delete(robots, rows)
+            assert (plan[b, idle, 2] == 1).all()
+            for i in idle:
+                away = places[i] - places[idle[idle != i]]
+                distance = np.linalg.norm(away, axis=1, keepdims=True)
+                push = (5 * away / np.maximum(distance, 1) * np.exp(-distance / 150)).sum(0)
+                nearest_goal = np.linalg.norm(goals - places[i], axis=1).min()
+                free = 1 - np.clip(2 * nearest_goal / 300 - 1, 0, 1)
+                assert plan[b, i, :2] == pytest.approx(free * push / (1 + np.linalg.norm(push)), abs=1e-4)
+            for row, column in zip(rows, columns, strict=True):
+                way = (goals[known[column]] - places[robots[row]]) / 5.0
+                expected = way / max(1.0, np.linalg.norm(way))
+                assert plan[b, robots[row], :2] == pytest.approx(expected, abs=1e-4)
+                assert plan[b, robots[row], 2] == pytest.approx(np.linalg.norm(expected), abs=1e-4)
+
+
+def test_a_searcher_has_a_horizon() -> None:
+    searcher = find("navigation").make_controller("searcher-250", **SPEED)
+    assert isinstance(searcher, Searcher) and searcher.horizon == 250
+    with pytest.raises(MastError, match="a horizon of 0 m: expected more than 0"):
+        Searcher(0, **SPEED)

@@ -102,6 +102,18 @@ def test_without_delay_a_late_relay_is_the_component() -> None:
         one.move(command), other.move(command)
 
 
+def test_searchers_alone_without_delay_think_as_their_component() -> None:
+    one, other = started("searcher-200-relay", 0.0), started("searcher-200", 0.0)
+    apart = 0
+    for _ in range(12):
+        one.sense(), other.sense()
+        command = one.decide()
+        torch.testing.assert_close(command, other.decide(), atol=1e-4, rtol=0)
+        apart += int((one.actor.controller._known[3] != 0).any(-1).sum())
+        one.move(command), other.move(command)
+    assert apart  # some robots have parted from others
+
+
 @pytest.mark.parametrize("policy", ["dhba-2-explore", "dhba-2-relay-explore"])
 def test_only_robots_without_a_goal_explore(policy: str) -> None:
     exploring, plain = started(policy, 1.0), started(policy.removesuffix("-explore"), 1.0)

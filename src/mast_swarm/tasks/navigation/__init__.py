@@ -20,6 +20,8 @@ TASK = Task(
         "dhba-K-relay": f"{_HERE}.controllers:DhbaRelay",
         "dhba-K-relay-explore": f"{_HERE}.controllers:DhbaRelayExplore",
         "explorer": f"{_HERE}.controllers:Explorer",
+        "searcher-K": f"{_HERE}.controllers:Searcher",
+        "searcher-K-relay": f"{_HERE}.controllers:SearcherRelay",
     },
     expert="lsap",
     experts={"clairvoyant": "lsap", "informed": "explorer"},

@@ -3,9 +3,10 @@ it, and their rivals of a learned policy: robots that explore, and robots whose 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,11 +14,11 @@ from torch import Tensor
 
 from mast_swarm.chance import as_tensor
 from mast_swarm.errors import MastError
-from mast_swarm.explore import Trail, explored
+from mast_swarm.explore import Trail, explored, pulled
 from mast_swarm.observation import Heard
-from mast_swarm.space import components
+from mast_swarm.space import components, offsets
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
-from mast_swarm.tasks.navigation.components import solve_components
+from mast_swarm.tasks.navigation.components import part_idle, solve_components
 from mast_swarm.tasks.navigation.relayed import solve_heard
 from mast_swarm.tasks.navigation.visible import Knowledge, solve_views
 from mast_swarm.tasks.navigation.world import NavigationObservation, NavigationState
@@ -67,6 +68,7 @@ class _Exploration:
     time: float
     reach: float
     memory: int = 0  # places that robots remember and turn away from
+    push: float = 2.0  # of all these places at most, against a heading of length 1
     seeds: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     trail: Trail | None = None
 
@@ -78,7 +80,7 @@ class _Exploration:
         """Commands [B, N, 2] of a plan [B, N, 3]."""
         seeds, time = self.seeds.to(state.positions.device), state.step * (self.dt / self.time)
         away = None if self.trail is None else self.trail.away(state.positions)
-        return explored(plan, observation.landmark, seeds, time, self.reach, away)
+        return explored(plan, observation.landmark, seeds, time, self.reach, away, self.push)
 
 
 class _Exploring(_ToGoal):
@@ -92,9 +94,10 @@ class _Exploring(_ToGoal):
         exploration_time: float = 100.0,
         exploration_reach: float = 300.0,
         exploration_memory: int = 0,
+        exploration_push: float = 2.0,
     ) -> None:
         super().__init__(*hops, dt=dt, max_speed=max_speed)
-        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory)
+        self._exploration = _Exploration(dt, exploration_time, exploration_reach, exploration_memory, exploration_push)
 
     def start(self, seeds: Sequence[int] = ()) -> None:
         super().start(seeds)
@@ -165,9 +168,15 @@ class DhbaExplore(_Exploring, Dhba):
     """As dhba-K, with no delay, but robots that are left without a goal explore, by the rule of learned policies."""
 
 
+_ANY_AGE = 2**40  # hops: news of any age counts
+
+
 class DhbaRelay(_ToGoal):
     """As dhba-K, but over the same late relay as learned policies (--delay): each robot solves LSAP on the newest news
     that has reached it, of an age that K hops explain. Without delay news has no age: all of the component counts."""
+
+    horizon = math.inf
+    parting: tuple[float, float] = (0.0, 150.0)
 
     def __init__(self, k: int, *, dt: float, max_speed: float) -> None:
         super().__init__(dt=dt, max_speed=max_speed)
@@ -177,6 +186,7 @@ class DhbaRelay(_ToGoal):
         self._known: tuple[np.ndarray, ...] | None = None
 
     def start(self, seeds: Sequence[int] = ()) -> None:
+        super().start(seeds)
         self._known = None
 
     def tell(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
@@ -188,12 +198,19 @@ class DhbaRelay(_ToGoal):
         near = torch.cat((observation.neighbours[..., None].to(places.dtype), places), dim=-1).flatten(2)
         return torch.cat((state.positions, near, observation.goals_seen.to(places.dtype)), dim=-1)
 
-    def goals(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
-        """The goal that each robot takes for its own, [B, N] int64 on the CPU; -1: none is left for it."""
+    def solved(
+        self, state: NavigationState, observation: NavigationObservation, heard: Heard
+    ) -> tuple[Tensor, np.ndarray]:
+        """The goal that each robot takes for its own, [B, N] int64 on the CPU, -1: none is left for it; and what parts
+        those from each other, [B, N, 2]."""
         age, news, goals = (np.ascontiguousarray(t.numpy(force=True)) for t in (heard.age, heard.news, state.goals))
-        oldest = heard.oldest(self.k)
-        own, self._known = solve_heard(age, news, goals, observation.neighbours.shape[2], oldest, self._known)
-        return torch.from_numpy(own)
+        near, oldest = observation.neighbours.shape[2], heard.oldest(self.k)
+        own, push, self._known = solve_heard(age, news, goals, near, oldest, self.horizon, self.parting, self._known)
+        return torch.from_numpy(own), push
+
+    def goals(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
+        """The first of what `solved` gives."""
+        return self.solved(state, observation, heard)[0]
 
     def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
         return self._moved(self.goals(state, observation, heard), state, observation)
@@ -203,7 +220,38 @@ class DhbaRelayExplore(_Exploring, DhbaRelay):
     """As dhba-K-relay, but robots without a goal explore: all that a learned policy has but the network."""
 
 
-class Explorer(_Exploring):
+class _Searching(_Exploring):
+    """Near goals may come first, and robots without a goal may part from each other.
+
+    horizon: metres beyond which goals cost alike, see `match`. parting: how much robots without a goal part from others
+    that have none either, and over how many metres, see `parted`."""
+
+    def __init__(
+        self,
+        *hops: int,
+        dt: float,
+        max_speed: float,
+        horizon: float = math.inf,
+        parting: tuple[float, float] = (0.0, 150.0),
+        **exploration: Any,
+    ) -> None:
+        super().__init__(*hops, dt=dt, max_speed=max_speed, **exploration)
+        if not horizon > 0:
+            raise MastError(f"a horizon of {horizon} m: expected more than 0")
+        self.horizon, self.parting = float(horizon), parting
+
+    def _searched(self, goal: Tensor, push: np.ndarray, state: NavigationState, seen: Tensor) -> Tensor:
+        """The plan [B, N, 3] of robots with these goals [B, N], -1 for none, and what parts those without, [B, N, 2].
+        seen [B, N, K]: which goals they sense; the nearest holds them back."""
+        plan = self._plan(goal, state)
+        if self.parting[0]:
+            landmark = offsets(state.positions, state.goals, seen[..., :1])[:, :, 0]
+            free = 1 - pulled(landmark, self._exploration.reach)
+            plan[..., :2] += free * torch.from_numpy(push).to(plan.device)
+        return plan
+
+
+class Explorer(_Searching):
     """Each component thinks as one, with no delay: LSAP over its robots and the goals they sense. Robots that are left
     without a goal explore. What a robot does here depends on nothing that its component does not know."""
 
@@ -211,18 +259,46 @@ class Explorer(_Exploring):
 
     def act(self, state: NavigationState, observation: NavigationObservation) -> Tensor:
         if observation.graph.directed:
-            raise MastError("explorer needs links that carry both ways: leave --directed away, or use dhba-K")
+            raise MastError(
+                "explorer and searcher-K need links that carry both ways: leave --directed away, or use dhba-K"
+            )
         plan = self.plan(state, observation, components(observation.graph))
         return self._exploration.command(plan, state, observation)
 
     def plan(self, state: NavigationState, observation: NavigationObservation, component: Tensor) -> Tensor:
-        """Command and speed of every robot, [B, N, 3] in units of u_max; one that shall explore has speed alone.
+        """Command and speed of every robot, [B, N, 3] in units of u_max; one that shall explore has full speed, and a
+        command that is shorter, or none.
 
         component [B, N]: the lowest robot of each robot's component."""
         positions, goals, labels, goals_seen = (
             np.ascontiguousarray(array.numpy(force=True))
             for array in (state.positions, state.goals, component, observation.goals_seen)
         )
-        own = np.empty(labels.shape, np.int64)
-        solve_components(positions, goals, labels, goals_seen, own)
-        return self._plan(torch.from_numpy(own), state)
+        own, push = np.empty(labels.shape, np.int64), np.zeros((*labels.shape, 2), np.float32)
+        solve_components(positions, goals, labels, goals_seen, self.horizon, own)
+        if self.parting[0]:
+            part_idle(positions, labels, own, *self.parting, push)
+        return self._searched(torch.from_numpy(own), push, state, observation.goals_seen)
+
+
+_SEARCH: dict[str, Any] = {"parting": (5.0, 150.0), "exploration_memory": 80, "exploration_push": 4.0}
+
+
+class Searcher(Explorer):
+    """As explorer, and faster: a goal much farther than K metres costs no more than others as far; robots without a
+    goal part from each other and remember where they have been."""
+
+    def __init__(self, horizon: int, *, dt: float, max_speed: float) -> None:
+        super().__init__(dt=dt, max_speed=max_speed, horizon=horizon, **_SEARCH)
+
+
+class SearcherRelay(_Searching, DhbaRelay):
+    """As searcher-K, but over the same late relay as learned policies (--delay): each robot decides alone, on the
+    newest news of every robot that has ever reached it."""
+
+    def __init__(self, horizon: int, *, dt: float, max_speed: float) -> None:
+        super().__init__(_ANY_AGE, dt=dt, max_speed=max_speed, horizon=horizon, **_SEARCH)
+
+    def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
+        plan = self._searched(*self.solved(state, observation, heard), state, observation.goals_seen)
+        return self._exploration.command(plan, state, observation)

@@ -32,20 +32,24 @@ BEST = replace(
     validate_every=20,
 )
 _OTHERS = ("clusters-20", "clusters-25", "circle", "two-lines", "text:MAST", "text:SWARM")
+# As `best`, and further: robots decide rather than average, half of the start states are of other kinds, and robots
+# that explore remember where they have been.
+_REMEMBERING = replace(_EXPLORING, exploration_memory=80)
+WIDE = replace(
+    BEST,
+    policy=_REMEMBERING,
+    loss="norm",
+    scenarios=("clusters",) * len(_OTHERS) + _OTHERS,
+)
 RECIPES: dict[str, TrainConfig] = {
     "paper": PAPER,
     # What the trials of a search start from: the paper searched with MLP encodings and no window, so as to favour none
     # of its own.
     "search": replace(PAPER, policy=replace(MAST, encoding="mlp", attention_radius=None), epochs=100),
     "best": BEST,
-    # As `best`, and further: robots decide rather than average, half of the start states are of other kinds, and robots
-    # that explore remember where they have been.
-    "wide": replace(
-        BEST,
-        policy=replace(_EXPLORING, exploration_memory=80),
-        loss="norm",
-        scenarios=("clusters",) * len(_OTHERS) + _OTHERS,
-    ),
+    "wide": WIDE,
+    # As `wide`, with a better expert: near goals come first, and robots without a goal part from each other.
+    "sharp": replace(WIDE, policy=replace(_REMEMBERING, exploration_push=4.0), expert="searcher-250"),
     # Small enough for two CPU cores and three minutes; it shows that learning works, not how well it can.
     "tiny": replace(
         PAPER,

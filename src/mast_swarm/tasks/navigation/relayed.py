@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from mast_swarm.space.assignment import solve_one
+from mast_swarm.tasks.navigation.components import match, parted
 
 
 @njit(cache=True, nogil=True)
@@ -34,8 +34,9 @@ def _view(age, news, near, oldest, place, told):
 
 
 @njit(cache=True, nogil=True)
-def _own_goal(me, place, told, goals):
-    """The goal of robot `me` in the assignment of all the robots and goals that it knows; -1 for none."""
+def _own_goal(me, place, told, goals, horizon, strength, spread, push):
+    """The goal of robot `me` in the assignment of all the robots and goals that it knows; -1 for none. Fills push [2],
+    what parts it from others that it takes to have none either."""
     robots = np.nonzero(~np.isnan(place[:, 0]))[0]
     known = np.nonzero(told)[0]
     here, there = np.empty((len(robots), 2)), np.empty((len(known), 2))
@@ -43,26 +44,29 @@ def _own_goal(me, place, told, goals):
         here[i] = place[robots[i]]
     for j in range(len(known)):
         there[j] = goals[known[j]]
-    fewer, more = min(len(robots), len(known)), max(len(robots), len(known))
-    partner = np.full(fewer, -1, np.int64)
-    prices, order = np.zeros(more), np.arange(more)
+    partner = np.full(min(len(robots), len(known)), -1, np.int64)
+    push[:] = 0.0
     if len(robots) <= len(known):
-        solve_one(here, there, prices, partner, order, 0.0)
+        match(here, there, horizon, partner)
         for i in range(len(robots)):
             if robots[i] == me:
                 return known[partner[i]]
-    elif len(known) > 0:
-        solve_one(there, here, prices, partner, order, 0.0)
+        return -1
+    idle = robots != me
+    if len(known) > 0:
+        match(there, here, horizon, partner)
         for j in range(len(known)):
             if robots[partner[j]] == me:
                 return known[j]
+            idle[partner[j]] = False
+    push[0], push[1] = parted(place[me], here[idle], strength, spread)
     return -1
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _solve(age, news, goals, near, oldest, warm, place, told, own):
-    """Fills own [B, N]; place [B, N, N, 2] and told [B, N, M] hold the views of a step ago where `warm`, and end up as
-    those of now. A robot whose view is what it was keeps its goal."""
+def _solve(age, news, goals, near, oldest, horizon, strength, spread, warm, place, told, own, push):
+    """Fills own [B, N] and push [B, N, 2]; place [B, N, N, 2] and told [B, N, M] hold the views of a step ago where
+    `warm`, and end up as those of now. A robot whose view is what it was keeps its goal."""
     batch, n = own.shape
     for number in prange(batch * n):
         b, i = number // n, number % n
@@ -79,7 +83,7 @@ def _solve(age, news, goals, near, oldest, warm, place, told, own):
                     break
             same = same and (seen_told == told[b, i]).all()
         if not same:
-            own[b, i] = _own_goal(i, seen_place, seen_told, goals[b])
+            own[b, i] = _own_goal(i, seen_place, seen_told, goals[b], horizon, strength, spread, push[b, i])
             place[b, i] = seen_place
             told[b, i] = seen_told
 
@@ -90,19 +94,24 @@ def solve_heard(
     goals: np.ndarray,
     near: int,
     oldest: int,
+    horizon: float,
+    parting: tuple[float, float],
     before: tuple[np.ndarray, ...] | None = None,
-) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """The goal [B, N] that each robot gives itself by the news it holds, -1 for none, and what to hand in as `before`
-    at the next step, which changes the time it takes and nothing else.
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """The goal [B, N] that each robot gives itself by the news it holds, -1 for none; what parts those without from
+    others that they take to have none, [B, N, 2]; and what to hand in as `before` at the next step, which changes the
+    time it takes and nothing else.
 
     age [B, N, N] control periods, -1 for none; news [B, N, N, W] as `DhbaRelay.tell` says it, with `near` neighbours;
-    goals [B, M, 2] metres; news older than `oldest` does not count."""
+    goals [B, M, 2] metres; news older than `oldest` does not count; horizon metres, as in `match`; parting: strength
+    and spread, as in `parted`."""
     batch, n = age.shape[:2]
     fresh = (
         np.full((batch, n, n, 2), np.nan),
         np.zeros((batch, n, goals.shape[1]), np.bool_),
         np.empty((batch, n), np.int64),
+        np.zeros((batch, n, 2), np.float32),
     )
-    place, told, own = fresh if before is None else before
-    _solve(age, news, goals, near, oldest, True, place, told, own)
-    return own.copy(), (place, told, own)
+    place, told, own, push = fresh if before is None else before
+    _solve(age, news, goals, near, oldest, horizon, *parting, True, place, told, own, push)
+    return own.copy(), push.copy(), (place, told, own, push)
