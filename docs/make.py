@@ -204,6 +204,15 @@ def decentral_benchmark() -> str:
     return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
 
 
+def against_benchmark() -> str:
+    found = load("benchmarks/results/against.json")
+    body = []
+    for row in found["rows"]:
+        before, now = (f"{row['seconds'][name]:.3f} s" for name in ("before", "now"))
+        body.append([row["case"], before, now, f"{row['seconds']['ratio']:.2f}x"])
+    return table(["robots, each alone", f"commit {found['before']}", "now", "times as fast"], body)
+
+
 def crowded_benchmark() -> str:
     rows = []
     for row in load("benchmarks/results/crowded.json")["rows"]:
@@ -268,6 +277,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-growth": growth_benchmark,
     "benchmark-assignment": assignment_benchmark,
     "benchmark-decentral": decentral_benchmark,
+    "benchmark-against": against_benchmark,
     "benchmark-crowded": crowded_benchmark,
     "relay-radius": relay_radius,
     "relay-lists": relay_lists,

@@ -40,6 +40,21 @@ def phases(positions: Tensor, omega: Tensor) -> Tensor:
     return torch.stack((x * omega, y * omega), dim=-1).flatten(-2)  # [..., K, 2] -> [..., 2 K]
 
 
+def turns(positions: Tensor, omega: Tensor) -> Rotation:
+    """Cosine and sine of the phases of positions [..., 2] metres, [..., 2 K] each, in the dtype of omega.
+
+    In fp64 up to whole turns: across 100 km an fp32 phase would be off by 0.03 rad.
+    """
+    angle = phases(positions.double(), omega.double()).remainder(2 * math.pi).to(omega.dtype)
+    return angle.cos(), angle.sin()
+
+
+def waves(positions: Tensor, omega: Tensor) -> Tensor:
+    """sin w_k x, cos w_k x, sin w_k y, cos w_k y, for all k: positions [..., 2] metres, omega [K] -> [..., 4 K]."""
+    angle = phases(positions.to(omega.dtype), omega)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # [..., 2 K, 2] -> [..., 4 K]
+
+
 def near_origin(positions: Tensor) -> Tensor:
     """A point near the team of each environment, [B, N, 2] -> [B, 1, 2], for phases to be relative to.
 
@@ -92,14 +107,8 @@ class Rotary(Encoding):
     def rotation(self, positions: Tensor) -> Rotation:
         plain = positions.requires_grad or self.omega.dtype != torch.float32 or torch.compiler.is_compiling()
         if gpu is not None and on_gpu(positions) and not plain:
-            return tried("phases", lambda: gpu.phases(positions, self.omega), lambda: self._tables(positions))
-        return self._tables(positions)
-
-    def _tables(self, positions: Tensor) -> Rotation:
-        # In fp64 up to whole turns: across 100 km an fp32 phase would be off by 0.03 rad.
-        angle = phases(positions.double(), self.omega.double()).remainder(2 * math.pi)  # [..., d_a/2]
-        angle = angle.to(self.omega.dtype)
-        return angle.cos(), angle.sin()
+            return tried("phases", lambda: gpu.phases(positions, self.omega), lambda: turns(positions, self.omega))
+        return turns(positions, self.omega)
 
 
 class Absolute(Encoding):
@@ -114,8 +123,7 @@ class Absolute(Encoding):
         self.register_buffer("omega", omega, persistent=False)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        angle = phases(positions.to(self.omega.dtype), self.omega)  # [..., d/2]
-        return x + torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # [..., d/2, 2] -> [..., d]
+        return x + waves(positions, self.omega)
 
 
 class MLPEncoding(Encoding):

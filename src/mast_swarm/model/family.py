@@ -7,7 +7,6 @@ mask (M and L). Environments come member by member: of V members and V B environ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from mast_swarm.errors import MastError
 from mast_swarm.model.attention import Pattern
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.model.encoding import Absolute, Encoding, MLPEncoding, Rotary, Rotation, phases
+from mast_swarm.model.encoding import Absolute, Encoding, MLPEncoding, Rotary, Rotation, turns, waves
 from mast_swarm.model.mast import MAST
 from mast_swarm.model.policy import Policy
 from mast_swarm.model.windowed import prepare
@@ -94,8 +93,7 @@ class Mixed(Encoding):
         members = len(self.turning)
         x, positions = x.unflatten(0, (members, -1)), positions.unflatten(0, (members, -1))
         if Absolute in self.kinds:
-            angle = phases(positions.to(self.adding.dtype), self.adding)
-            x = x + torch.where(self.is_added, torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2), 0.0)
+            x = x + torch.where(self.is_added, waves(positions, self.adding), 0.0)
         if MLPEncoding in self.kinds:
             with torch.autocast(positions.device.type, enabled=False):
                 learned = self.mlp((positions / self.scale).to(x.dtype).flatten(0, 1)).view_as(x)
@@ -105,9 +103,8 @@ class Mixed(Encoding):
     def rotation(self, positions: Tensor) -> Rotation | None:
         if Rotary not in self.kinds:
             return None
-        apart = positions.double().unflatten(0, (len(self.turning), -1))
-        angle = phases(apart, self.turning.double()).remainder(2 * math.pi).flatten(0, 1).to(self.turning.dtype)
-        return angle.cos(), angle.sin()
+        cos, sin = turns(positions.unflatten(0, (len(self.turning), -1)), self.turning)
+        return cos.flatten(0, 1), sin.flatten(0, 1)
 
 
 class Family(Policy):
