@@ -52,13 +52,6 @@ def feeds(rows: int) -> None:
         product_kernels.feed(torch.empty(rows, inputs), *(weight.to(HALF) for weight in weights), 0.01)
 
 
-def projects(rows: int, heads: int, width: int = 256) -> None:
-    phases = torch.empty(9, width // heads // 2)
-    weight, bias = torch.empty(3 * width, width, dtype=HALF), torch.empty(3 * width, dtype=HALF)
-    x = torch.empty(rows, width, dtype=HALF)
-    product_kernels.project(x, weight, bias, phases, phases, torch.zeros(rows, **PLACES), heads, 2 * width)
-
-
 def attends(rows: int, heads: int, width: int = 256) -> None:
     qkv, runs = torch.empty(rows, 3 * width, dtype=HALF), torch.zeros(rows, 3, **PLACES)
     given = (qkv[:, :width], qkv[:, width:], torch.empty(rows, 2), torch.zeros(rows, **PLACES), runs, runs)
@@ -90,8 +83,6 @@ if __name__ == "__main__":
     print("triton", triton.__version__)
     for rows in (1_000, 1_000_000):
         feeds(rows)
-        projects(rows, 4)
-    projects(1_000_000, 8)
     attends(1_000_000, 4)
     attends(1_000_000, 8)
     senses(1_000_000)

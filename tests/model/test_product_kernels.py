@@ -82,7 +82,7 @@ def test_rows_of_another_width_are_refused(inputs: int) -> None:
     shape=st.sampled_from(few([(4, 64), (8, 32), (1, 32), (2, 128)], [(2, 16), (8, 8), (1, 32)])),
 )
 def test_projections_are_turned(seed: int, rows: int, asked: float, shape: tuple[int, int]) -> None:
-    """Their scores are those of rows that are projected, then turned; the values are as they are."""
+    """Queries and keys are those of rows that are projected, then turned; the values are as they are."""
     heads, width = shape
     d, some = heads * width, max(1, int(asked * rows))
     config = mast_swarm.PolicyConfig(heads=heads, head_dim=width)
@@ -98,9 +98,5 @@ def test_projections_are_turned(seed: int, rows: int, asked: float, shape: tuple
         found, kv = lists.projected(attention, there[0], some, given_, there[1])
     assert found.shape == (some, d) and kv.shape == (rows, 2 * d) and found.dtype == kv.dtype == HALF
     close(kv[:, d:], v.flatten(1))
-    scores = (
-        found.double().cpu().view(some, 1, heads, width) * kv[:, :d].double().cpu().view(1, rows, heads, width)
-    ).sum(-1)
-    close(scores, (q[:some, None] * k[None]).sum(-1))
-    # Real parts first, then the imaginary ones: a permutation of each head and nothing else.
-    close(found.unflatten(1, (heads, 2, -1)).transpose(2, 3).flatten(1), q[:some].flatten(1))
+    close(kv[:, :d], k.flatten(1))
+    close(found, q[:some].flatten(1))

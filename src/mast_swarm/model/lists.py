@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mast_swarm import steady
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu, tried
-from mast_swarm.model.attention import Attention, attend, half_of, in_half
+from mast_swarm.model.attention import Attention, attend, half_of, in_half, linear
 from mast_swarm.model.encoding import Rotation, rotate
 from mast_swarm.threads import compiled
 
@@ -175,33 +175,19 @@ def projected(
 ) -> tuple[Tensor, Tensor]:
     """Queries [asked, d] of the first rows of h [n, d], keys and values [n, 2 d] of all, without gradients.
 
-    Queries and keys of row r are turned by the phases of rotation[entry[r]] ([U, d_a/2]). A kernel that does both at
-    once leaves their elements in an order of its own, the same for queries and keys.
+    Queries and keys of row r are turned by the phases of rotation[entry[r]] ([U, d_a/2]).
     """
-    d, heads, half = h.shape[1], attention.heads, half_of(h)
-
-    def by_one_kernel(half: torch.dtype, rotation: Rotation) -> tuple[Tensor, Tensor]:
-        weight, bias, rows = in_half(attention.qkv.weight, half), in_half(attention.qkv.bias, half), h.to(half)
-        if asked == len(h):
-            qkv = products.project(rows, weight, bias, *rotation, entry, heads, 2 * d)
-            return qkv[:, :d], qkv[:, d:]
-        return (
-            products.project(rows[:asked], weight[:d], bias[:d], *rotation, entry[:asked], heads, d),
-            products.project(rows, weight[d:], bias[d:], *rotation, entry, heads, d),
-        )
-
-    def plain() -> tuple[Tensor, Tensor]:
-        q, kv = (loopable(part) for part in attention.split(h, asked))
+    d, heads = h.shape[1], attention.heads
+    if asked == len(h) and on_gpu(h):  # one product, and one pass over what is turned of it
+        qkv = linear(attention.qkv, h)
         if rotation is not None:
-            turn_rows(q, rotation, entry[:asked], heads)
-            turn_rows(kv[:, :d], rotation, entry, heads)
-        return q, kv
-
-    if rotation is None or half is None or not _worth_a_kernel(h):
-        return plain()
-    if not products.takes_projection(d, heads, h.device):
-        return plain()
-    return tried("projections", lambda: by_one_kernel(half, rotation), plain)
+            turn_rows(qkv[:, : 2 * d], rotation, entry, 2 * heads)
+        return qkv[:, :d], qkv[:, d:]
+    q, kv = (loopable(part) for part in attention.split(h, asked))
+    if rotation is not None:
+        turn_rows(q, rotation, entry[:asked], heads)
+        turn_rows(kv[:, :d], rotation, entry, heads)
+    return q, kv
 
 
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.

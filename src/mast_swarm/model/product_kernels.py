@@ -17,7 +17,6 @@ from torch import Tensor
 _PROCESSORS = 128  # about as many as a large GPU has: fewer rows than fill them are cut finer
 _MOST_ROWS = 128  # of a program
 _WIDEST = 256  # numbers of a row that a program holds
-_BLOCK, _STAGES = 64, 3  # columns of a projection at a time, and how many times that are on their way
 
 
 @triton.jit
@@ -42,43 +41,6 @@ def _feed(
     total += tl.load(b2 + out, mask=out < OUTPUTS, other=0.0).to(tl.float32)[None, :]
     there = (row[:, None] < rows) & (out[None, :] < OUTPUTS)
     tl.store(y + row[:, None] * OUTPUTS + out[None, :], total.to(y.dtype.element_ty), mask=there)
-
-
-@triton.jit
-def _project(
-    x, weight, bias, cos, sin, entry, y, rows, x_stride, turned,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """A projection whose first `turned` columns are heads of D columns that RoPE turns.
-
-    The real parts of a block of columns are one product and the imaginary parts another, so that a thread has both. Of
-    a head they are written one after the other, and not in turns as they were: queries and keys have the same order, so
-    that their products are the same.
-    """
-    HALF: tl.constexpr = BLOCK // 2
-    E: tl.constexpr = D // 2
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    there = row[:, None] < rows
-    wide, part = tl.arange(0, WIDTH), tl.arange(0, HALF)
-    h = tl.load(x + row[:, None] * x_stride + wide[None, :], mask=there, other=0.0)
-    phase = tl.load(entry + row, mask=row < rows, other=0)[:, None] * E
-    for block in range(0, COLUMNS, BLOCK):
-        turns = block < turned
-        number = block // 2 + part  # of the complex element
-        head, element = number // E * D, number % E
-        real = tl.where(turns, head + 2 * element, block + part)
-        imaginary = tl.where(turns, head + 2 * element + 1, block + HALF + part)
-        a = tl.dot(h, tl.load(weight + real[None, :] * WIDTH + wide[:, None]))
-        b = tl.dot(h, tl.load(weight + imaginary[None, :] * WIDTH + wide[:, None]))
-        a += tl.load(bias + real).to(tl.float32)[None, :]
-        b += tl.load(bias + imaginary).to(tl.float32)[None, :]
-        c = tl.load(cos + phase + element[None, :], mask=there & turns, other=1.0)
-        s = tl.load(sin + phase + element[None, :], mask=there & turns, other=0.0)
-        first = tl.where(turns, head + element, block + part)
-        second = tl.where(turns, head + E + element, block + HALF + part)
-        at = y + row[:, None] * COLUMNS
-        tl.store(at + first[None, :], (a * c - b * s).to(y.dtype.element_ty), mask=there)
-        tl.store(at + second[None, :], (a * s + b * c).to(y.dtype.element_ty), mask=there)
 
 
 @cache
@@ -124,29 +86,5 @@ def feed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float
         x, w1.contiguous(), b1, w2.contiguous(), b2, y, len(x), x.stride(0), slope,
         INPUTS=inputs, HIDDEN=hidden, OUTPUTS=outputs, IN=_power(inputs), OUT=_power(outputs),
         CHUNK=_chunk(hidden), num_stages=2, **shape,
-    )  # fmt: skip
-    return y
-
-
-def takes_projection(width: int, heads: int, device: torch.device) -> bool:
-    """Whether `project` takes rows of this width, in so many heads."""
-    powers = width & (width - 1) == 0 and heads & (heads - 1) == 0
-    held = 2 * width * (_MOST_ROWS + _STAGES * _BLOCK) + 2**14
-    return powers and 32 <= width <= _WIDEST and width // heads >= 4 and held <= _room(device)
-
-
-def project(
-    x: Tensor, weight: Tensor, bias: Tensor, cos: Tensor, sin: Tensor, entry: Tensor, heads: int, turned: int
-) -> Tensor:
-    """weight @ x + bias for rows x [n, d] in half precision -> [n, columns], of which the first `turned` are heads as
-    wide as d / heads, turned by the phases cos, sin [U, d_a/2] of the row's entry [n]; of a head real parts come first.
-    """
-    width, columns = x.shape[1], len(weight)
-    x = x if x.stride(1) == 1 else x.contiguous()
-    y = torch.empty((len(x), columns), dtype=x.dtype, device=x.device)
-    shape = _rows(len(x))
-    _project[(triton.cdiv(len(x), shape["ROWS"]),)](
-        x, weight.contiguous(), bias, cos.contiguous(), sin.contiguous(), entry.contiguous(), y, len(x), x.stride(0),
-        turned, WIDTH=width, COLUMNS=columns, D=width // heads, BLOCK=min(_BLOCK, width), num_stages=_STAGES, **shape,
     )  # fmt: skip
     return y

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mast_swarm.space._gpu import apart
 
-_QUERIES, _KEYS, _WARPS = 32, 32, 2  # of a program: tokens of a tile, keys at a time
+_QUERIES, _KEYS, _WARPS = 16, 32, 1  # of a program: tokens of a tile, keys at a time
 _LOG2E = tl.constexpr(1.4426950408889634)
 
 

@@ -23,7 +23,7 @@ REACH = 4  # cells that `nearest` looks away from a query's own, at most: a powe
 _QUERIES = 32  # a program, which is one warp: it waits for none but its own longest
 _FEW, _PAIRS = 512, 4096  # points of a small team at most, and pairs that a program holds
 _FEW_LINKED = 128  # robots of a small team whose links a program holds
-_CHAINS = 64  # chains of parents that a program follows; it is one warp and waits for the longest of them
+_CHAINS = 32  # chains of parents that a program follows; it is one warp and waits for the longest of them
 
 
 @triton.jit
