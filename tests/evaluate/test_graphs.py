@@ -33,6 +33,12 @@ REMEMBERS = dataclasses.replace(SMALL, exploration_memory=2)
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
 
 
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be captured is said once in a process, and here once in a test."""
+    monkeypatch.setattr(graphs, "told", set())
+
+
 def captured_rollout(loop: Loop, seeds: list[int], steps: int, **room: float) -> CapturedLoop:
     """On the CPU the work of a graph runs as it is, so its logic is tested everywhere."""
     loop.start(seeds)
@@ -212,6 +218,45 @@ def test_what_cannot_be_captured_runs_as_before(
         assert (ran.metrics[metric] == values).all()
 
 
+class Remembering(mast_swarm.Navigation):
+    """Robots sense where they were, too: a tensor of the state before."""
+
+    def step(self, state, command):
+        return dataclasses.replace(super().step(state, command), velocity=state.positions)
+
+
+def test_a_world_may_remember_where_robots_were() -> None:
+    world, policy = Remembering(NAVIGATION), mast_swarm.Policy(SMALL, seed=1)
+    plain = rollout(world, policy, [3, 4], 3)
+    with torch.inference_mode():
+        whole = captured_rollout(Loop(world, Central(policy, world)), [3, 4], 3)
+    assert not torch.equal(plain.state.velocity, plain.state.positions)
+    assert torch.equal(whole.loop.state.velocity, plain.state.velocity)
+    assert torch.equal(whole.loop.state.positions, plain.state.positions)
+
+
+class Rounded(mast_swarm.Navigation):
+    """Of another type at the start than after a step."""
+
+    def begin(self, *drawn):
+        start = super().begin(*drawn)
+        return dataclasses.replace(start, velocity=start.velocity.half())
+
+
+def test_a_state_that_changes_its_type_is_not_captured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes after would be rounded to the type of the start. It is said once, however many batches there are."""
+    monkeypatch.setattr(graphs, "capturable", lambda loop: True)
+    world, policy = Rounded(NAVIGATION), mast_swarm.Policy(SMALL, seed=1)
+    plain = rollout(world, policy, [3, 4], 20, plain=True)
+    with caplog.at_level(logging.WARNING, "mast_swarm"):
+        for _ in range(2):
+            ran = rollout(world, policy, [3, 4], 20)
+            assert torch.equal(ran.state.velocity, plain.state.velocity)
+    assert caplog.text.count("velocity of the state was torch.float16") == 1
+
+
 def test_a_graph_is_captured_without_a_kernel_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*given):
         raise TypeError("no such instruction")
@@ -268,16 +313,29 @@ def test_a_short_rollout_is_not_written_past_its_end() -> None:
         torch.testing.assert_close(whole.metrics[name].float().cpu(), torch.from_numpy(values), rtol=0, atol=1e-4)
 
 
+WAITS = {
+    "asks for a number": lambda positions: float(positions.sum()),
+    "waits for all": lambda positions: torch.cuda.synchronize(),
+    "waits for a stream": lambda positions: torch.cuda.current_stream().synchronize(),
+}
+
+
 @on_a_gpu
-def test_a_world_that_waits_for_the_gpu_runs_as_before(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("how", WAITS)
+def test_a_world_that_waits_for_the_gpu_runs_as_before(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is found out before anything is captured: of a capture that fails torch keeps memory and stream for good."""
+
     class Waiting(mast_swarm.Navigation):
         def observe(self, state):
-            float(state.positions.sum())  # asks the GPU for a number
+            WAITS[how](state.positions)
             return super().observe(state)
 
+    stream = torch.cuda.current_stream()
     with caplog.at_level(logging.WARNING, "mast_swarm"):
         ran = rollout(Waiting(NAVIGATION, "cuda"), "mast-m", [0], 20)
     assert "cannot be captured" in caplog.text
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.empty_cache()  # an error while torch takes a capture for unfinished
     plain = rollout(mast_swarm.Navigation(NAVIGATION, "cuda"), "mast-m", [0], 20, plain=True)
     torch.testing.assert_close(ran.state.positions, plain.state.positions)
 
