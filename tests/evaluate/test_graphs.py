@@ -366,3 +366,9 @@ def test_robots_alone_wait_only_for_their_views(name: str, delay: float, loss: f
     views = {f"views.py {part}" for part in ("look", "windows", "nodes", "_alike")}
     known = views | {"kernels.py windows", "decentral.py _entries"} | ({"relay.py _links"} if loss else set())
     assert set(found) <= (set() if "lpac" in name else known)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_rollout_on_another_gpu_than_the_current_one() -> None:
+    one, other = (rollout(mast_swarm.Navigation(NAVIGATION, f"cuda:{n}"), "mast-m", [0, 1], 20) for n in range(2))
+    torch.testing.assert_close(one.state.positions.cpu(), other.state.positions.cpu(), rtol=0, atol=1e-3)
