@@ -372,3 +372,15 @@ def test_robots_alone_wait_only_for_their_views(name: str, delay: float, loss: f
 def test_a_rollout_on_another_gpu_than_the_current_one() -> None:
     one, other = (rollout(mast_swarm.Navigation(NAVIGATION, f"cuda:{n}"), "mast-m", [0, 1], 20) for n in range(2))
     torch.testing.assert_close(one.state.positions.cpu(), other.state.positions.cpu(), rtol=0, atol=1e-3)
+
+
+@on_a_gpu
+def test_graphs_leave_no_memory_behind() -> None:
+    """A long evaluation captures one for each batch and policy: neither their pools nor workspaces pile up."""
+    world, held = mast_swarm.Navigation(NAVIGATION, "cuda"), []
+    for count in (2, 40):
+        for seed in range(count):
+            rollout(world, "mast-m", [seed], 16, precision="bf16")
+        torch.cuda.empty_cache()
+        held.append(torch.cuda.memory_reserved())
+    assert held[1] <= held[0]

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -31,22 +32,28 @@ def captured(
     a stream."""
     if device.type != "cuda":
         return work
-    warm = torch.cuda.Stream() if stream is None else stream
-    warm.wait_stream(torch.cuda.current_stream())
+    stream = _aside(device) if stream is None else stream
+    stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     with steady.graphed():
         try:
-            with torch.cuda.stream(warm):
+            with torch.cuda.stream(stream):
                 for _ in range(2):
                     work()
                 with _never_waiting() if alone else nullcontext():
                     work()
         finally:  # of work that failed too: whoever uses its memory next must not do so before it ends
-            torch.cuda.current_stream().wait_stream(warm)
+            torch.cuda.current_stream().wait_stream(stream)
         # Torch leaves its stream in place where a capture fails: the outer context puts back the caller's.
         with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, stream=stream):
             work()
     return graph.replay
+
+
+@cache
+def _aside(device: torch.device) -> torch.cuda.Stream:
+    """Where graphs are captured. One for all, since torch keeps a workspace of cuBLAS for each stream for good."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
