@@ -340,6 +340,17 @@ def test_a_world_that_waits_for_the_gpu_runs_as_before(how: str, caplog: pytest.
     torch.testing.assert_close(ran.state.positions, plain.state.positions)
 
 
+@on_a_gpu
+def test_the_safety_layer_runs_without_a_graph(caplog: pytest.LogCaptureFixture) -> None:
+    """How many robots are in each other's way only the data say."""
+    world = mast_swarm.Navigation(NAVIGATION, "cuda")
+    plain = rollout(world, "mast-m", [0, 1], 20, safe=True, plain=True)
+    with caplog.at_level(logging.WARNING, "mast_swarm"):
+        ran = rollout(world, "mast-m", [0, 1], 20, safe=True)
+    assert "cannot be captured" in caplog.text
+    torch.testing.assert_close(ran.state.positions, plain.state.positions)
+
+
 ALONE = [
     ("navigation", 1.0, 0.0),
     ("navigation", 1.0, 0.1),
