@@ -39,6 +39,15 @@ def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "told", set())
 
 
+def searching(config: mast_swarm.PolicyConfig) -> mast_swarm.Policy:
+    """A policy whose robots do explore: an untrained one predicts no speed that a heading could fill."""
+    policy = mast_swarm.Policy(config, seed=1)
+    with torch.no_grad():
+        policy.head[-1].weight[:2] *= 0.1
+        policy.head[-1].bias[2] = 1.0
+    return policy
+
+
 def captured_rollout(loop: Loop, seeds: list[int], steps: int, **room: float) -> CapturedLoop:
     """On the CPU the work of a graph runs as it is, so its logic is tested everywhere."""
     loop.start(seeds)
@@ -57,7 +66,7 @@ def test_captured_steps_are_those_of_a_rollout(
     monkeypatch.setattr(CapturedLoop, "LOOK", 4)
     monkeypatch.setattr(explore, "EVERY", 2.0)
     world, seeds, steps = mast_swarm.Navigation(NAVIGATION), [3, 4], 10
-    policy = mast_swarm.Policy(config, seed=1)
+    policy = searching(config)
     plain = rollout(world, policy, seeds, steps)
     with torch.inference_mode():
         whole = captured_rollout(Loop(world, Central(policy, world)), seeds, steps)
@@ -84,7 +93,7 @@ def test_steps_of_a_large_team(room: float, large_from_one: None, monkeypatch: p
     monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     config = mast_swarm.NavigationConfig(agents=few(300, 5))
     world, seeds, steps = mast_swarm.Navigation(config, DEVICE), few([3, 4], [3]), few(40, 2)
-    policy = mast_swarm.Policy(REMEMBERS, seed=1).to(DEVICE)
+    policy = searching(REMEMBERS).to(DEVICE)
     plain = rollout(world, policy, seeds, steps, plain=True)
     with torch.inference_mode():
         whole = captured_rollout(Loop(world, Central(policy, world)), seeds, steps, room=room)
@@ -203,11 +212,17 @@ def test_what_cannot_be_captured_runs_as_before(
     def captured(work, device, alone):
         captures.append(work)
         if fails == "at once" or (fails == "later" and len(captures) > 1):
-            raise torch.OutOfMemoryError("no memory")
+            with monkeypatch.context() as patch:  # in the middle of a period, when robots have decided
+                patch.setattr(world, "step", no_memory)
+                work()
         return work
 
+    def no_memory(state, command):
+        raise torch.OutOfMemoryError("no memory")
+
     monkeypatch.setattr(graphs, "captured", captured)
-    world, policy = Growing(NAVIGATION), mast_swarm.Policy(REMEMBERS, seed=1)
+    monkeypatch.setattr(explore, "EVERY", 2.0)
+    world, policy = Growing(NAVIGATION), searching(REMEMBERS)
     plain = rollout(world, policy, [3, 4], 20, plain=True)
     with caplog.at_level(logging.WARNING, "mast_swarm"):
         ran = rollout(world, policy, [3, 4], 20)
@@ -261,7 +276,7 @@ def test_a_graph_is_captured_without_a_kernel_that_fails(monkeypatch: pytest.Mon
     def broken(*given):
         raise TypeError("no such instruction")
 
-    world, policy = mast_swarm.Navigation(NAVIGATION), mast_swarm.Policy(REMEMBERS, seed=1)
+    world, policy = mast_swarm.Navigation(NAVIGATION), searching(REMEMBERS)
     plain = rollout(world, policy, [3], 16, plain=True)
     monkeypatch.setattr(graphs, "capturable", lambda loop: True)
     monkeypatch.setattr(kernels, "INTERPRETED", False)

@@ -148,6 +148,9 @@ class CapturedLoop:
     def _put_back(self) -> None:
         for before, now in zip(self.looked_at, self.kept, strict=True):
             now.copy_(before)
+        trail = self.actor.trail
+        if trail is not None:  # a period that failed may have left others there
+            trail.instant, trail.past = self.trail
 
     def _unasking(self) -> None:
         with self.steady.granted():
