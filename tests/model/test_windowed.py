@@ -72,14 +72,14 @@ def test_paths_agree_in_value_and_gradient(
     qkv = torch.randn(batch, tokens, 3 * heads * width, generator=rng).to(device).requires_grad_()
     weight = torch.randn(batch, tokens, heads * width, generator=rng).to(device)
     encoding = make_encoding(PolicyConfig(heads=heads, head_dim=width)).to(device)
-    rotation = encoding.rotation(positions) if turned else None
+    turn = encoding.rotation if turned else windowed.unturned
     mask = allowed(positions, RADIUS, label)
-    expected = attend_packed(qkv, heads, rotation, mask)
+    expected = attend_packed(qkv, heads, turn(positions), mask)
     (grad,) = torch.autograd.grad(expected, qkv, weight)
     projections: Any = SimpleNamespace(qkv=torch.nn.Identity(), heads=heads)
     for path in ("lists", "kernel"):
         with patch.object(windowed, "_CPU_ROWS", rows):  # beyond so many the CPU sorts
-            window = find_window(positions, RADIUS, label, path, rotation)
+            window = find_window(positions, RADIUS, label, path, turn)
         found = window.restore(window.attend(projections, window.arrange(qkv)))
         assert torch.allclose(found, expected, atol=1e-5), path
         (ours,) = torch.autograd.grad(found, qkv, weight)
@@ -88,17 +88,20 @@ def test_paths_agree_in_value_and_gradient(
 
 @pytest.mark.kernels
 @settings(deadline=None, max_examples=few(200, 20))
-@example(kind="uniform", batch=2, tokens=20, component=None, turned=False, seed=0)  # a tile ends in another environment
+@example(
+    kind="uniform", batch=2, tokens=20, component=None, turned=False, each=1, seed=0
+)  # a tile ends in another environment
 @given(
     kind=st.sampled_from(["uniform", "clustered", "one cell", "far apart"]),
     batch=st.integers(1, 3),
     tokens=st.integers(1, few(300, 40)),
     component=st.sampled_from([None, "labels"]),
     turned=st.booleans(),
+    each=st.sampled_from([1, 2]),
     seed=st.integers(0, 2**16),
 )
 def test_tiles_attend_as_all_pairs_do(
-    kind: str, batch: int, tokens: int, component: str | None, turned: bool, seed: int
+    kind: str, batch: int, tokens: int, component: str | None, turned: bool, each: int, seed: int
 ) -> None:
     """In half precision; tiles hold tokens of several rows of cells, and of several environments."""
     config = PolicyConfig(
@@ -108,13 +111,13 @@ def test_tiles_attend_as_all_pairs_do(
     attention = Attention(config).requires_grad_(False)
     positions, h = scatter(kind, batch, tokens, seed), torch.randn(batch, tokens, config.width)
     label = labels(component, positions, seed)
-    rotation = make_encoding(config).rotation(positions.double())
+    encoding = make_encoding(config)
     mask = allowed(positions, RADIUS, label)
-    expected = attend_packed(attention.qkv(h), 2, rotation, mask)
+    expected = attend_packed(attention.qkv(h), 2, encoding.rotation(positions.double()), mask)
     place, label, h, attention = (t if t is None else t.to(DEVICE) for t in (positions, label, h, attention))
-    there = None if rotation is None else tuple(table.to(DEVICE) for table in rotation)
-    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF):
-        pattern = windowed.prepare(config, place, label, there, "kernel")
+    encoding = encoding.to(DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF), patch.object(windowed.tiles, "_EACH", each):
+        pattern = windowed.prepare(config, place, label, encoding.rotation, "kernel")
         assert isinstance(pattern, windowed.Tiled)
         found = pattern.restore(pattern.attend(attention, pattern.arrange(h).to(HALF)))
     off = (found.float().cpu() - expected).norm() / expected.norm()

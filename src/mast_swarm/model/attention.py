@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ class Pattern(ABC):
     """
 
     def arrange(self, x: Tensor) -> Tensor:
-        """Tokens x [B, T, d] in the pattern's order."""
+        """What belongs to tokens, x [B, T, ...], in the pattern's order."""
         return x
 
     @abstractmethod
@@ -83,23 +83,25 @@ class Pattern(ABC):
         """
 
     def restore(self, y: Tensor) -> Tensor:
-        """Tokens y [B, T, d] in the order in which `arrange` was given them."""
+        """What belongs to tokens, y [B, T, ...], in the order in which `arrange` was given it."""
         return y
 
-    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the blocks make of tokens x [B, T, d]: two terms in the pattern's order whose sum is the result.
+    def run(self, blocks: Sequence[Block], last: nn.Module, x: Tensor, spare: bool = False) -> Tensor:
+        """The norm `last` of what the blocks make of tokens x [B, T, d], in the pattern's order, as the result is.
 
-        Nothing is held longer than it is needed: of a million tokens each of these is up to a gigabyte.
+        spare: x may be written over. Nothing is held longer than it is needed: of a million tokens each of these is up
+        to a gigabyte.
         """
-        x, added = self.arrange(x), None
-        for block in blocks:
-            x, h = block.before_attention(x, added)
-            added, held = None, [x, self.attend(block.attention, h)]
+        x, h = blocks[0].before_attention(x, None)
+        for block, norm in zip(blocks, [*(block.norm1 for block in blocks[1:]), last], strict=True):
+            held = [x, self.attend(block.attention, h)]
             del x, h
             answer = held.pop()
-            x, added = block.after_attention(held.pop(), answer)  # which lets go of x before its widest layer
+            x, h = block.whole(held.pop(), answer, norm, spare)
             del answer
-        return x, added
+            spare = True
+        del x
+        return h
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ from torch import Tensor
 _PROCESSORS = 128  # about as many as a large GPU has: fewer rows than fill them are cut finer
 _MOST_ROWS = 128  # of a program
 _WIDEST = 256  # numbers of a row that a program holds
+_CHUNK, _STAGES = 64, 2  # numbers of a hidden layer that are made at a time, and of how many the weights are on the way
+_KEPT = False  # whether the norm in a block's middle stays in registers
+Pair = tuple[Tensor, Tensor]  # weight and bias
+Normed = tuple[Tensor, Tensor, float]  # weight, bias and eps
 
 
 @triton.jit
@@ -41,6 +45,51 @@ def _feed(
     total += tl.load(b2 + out, mask=out < OUTPUTS, other=0.0).to(tl.float32)[None, :]
     there = (row[:, None] < rows) & (out[None, :] < OUTPUTS)
     tl.store(y + row[:, None] * OUTPUTS + out[None, :], total.to(y.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _norm(v, weight, bias, wide, eps, WIDTH: tl.constexpr):
+    """Layer norm of rows v [ROWS, WIDTH]."""
+    mean = tl.sum(v, 1) / WIDTH
+    off = v - mean[:, None]
+    scale = tl.rsqrt(tl.sum(off * off, 1) / WIDTH + eps)
+    h = tl.fma(v, scale[:, None], (-mean * scale)[:, None])  # of v itself: `off` need not be kept
+    return h * tl.load(weight + wide)[None, :] + tl.load(bias + wide)[None, :]
+
+
+@triton.jit
+def _after(
+    answer, x, wo, bo, weight2, bias2, w1, b1, w2, b2, weight, bias, total, normed, rows, slope, eps2, eps,
+    KEPT: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """What follows attention in a block, row by row: total = x + wo @ answer + bo, to it two layers of its norm with a
+    leaky ReLU between them are added, and normed is the norm of that. The sum never leaves the registers: products add
+    to it. `normed` may be `answer`, and `total` may be x. KEPT: the norm between stays in registers too, or is written
+    to `normed` and read again, from the cache."""
+    begin = tl.program_id(0).to(tl.int64) * ROWS
+    answer, x, total, normed = answer + begin * WIDTH, x + begin * WIDTH, total + begin * WIDTH, normed + begin * WIDTH
+    row, wide, some = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, CHUNK)
+    there = row[:, None] < rows - begin
+    at = row[:, None] * WIDTH + wide[None, :]
+    half = normed.dtype.element_ty
+    v = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + tl.load(bo + wide).to(tl.float32)[None, :]
+    for first in range(0, WIDTH, CHUNK):
+        part = tl.load(answer + row[:, None] * WIDTH + (first + some)[None, :], mask=there, other=0.0)
+        v = tl.dot(part, tl.load(wo + wide[None, :] * WIDTH + (first + some)[:, None]), v)
+    h = _norm(v, weight2, bias2, wide, eps2, WIDTH).to(half)
+    if not KEPT:
+        tl.store(normed + at, h, mask=there)
+        tl.debug_barrier()  # other threads read what was written
+        h = tl.load(normed + at, mask=there, other=0.0)
+    v += tl.load(b2 + wide).to(tl.float32)[None, :]
+    for first in range(0, HIDDEN, CHUNK):
+        hidden = first + some
+        t = tl.dot(h, tl.load(w1 + hidden[None, :] * WIDTH + wide[:, None]))
+        t += tl.load(b1 + hidden).to(tl.float32)[None, :]
+        t = tl.where(t > 0, t, t * slope)
+        v = tl.dot(t.to(half), tl.load(w2 + wide[None, :] * HIDDEN + hidden[:, None]), v)
+    tl.store(total + at, v, mask=there)
+    tl.store(normed + at, _norm(v, weight, bias, wide, eps, WIDTH).to(half), mask=there)
 
 
 @cache
@@ -75,12 +124,14 @@ def takes_feed(inputs: int, hidden: int, outputs: int, device: torch.device) -> 
     return max(wide, out) <= _WIDEST and hidden % 32 == 0 and held <= _room(device)
 
 
-def feed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float) -> Tensor:
-    """w2 @ leaky_relu(w1 @ x + b1) + b2 for rows x [n, inputs] of any precision -> [n, outputs], in that of the weights
-    w1 [hidden, inputs], w2 [outputs, hidden], b1, b2."""
+def feed(
+    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float, given: torch.dtype | None = None
+) -> Tensor:
+    """w2 @ leaky_relu(w1 @ x + b1) + b2 for rows x [n, inputs] of any precision -> [n, outputs] in the precision
+    `given`, None: in that of the weights w1 [hidden, inputs], w2 [outputs, hidden], b1, b2."""
     x = x if x.stride(1) == 1 else x.contiguous()
     (hidden, inputs), outputs = w1.shape, len(w2)
-    y = torch.empty((len(x), outputs), dtype=w1.dtype, device=x.device)
+    y = torch.empty((len(x), outputs), dtype=given or w1.dtype, device=x.device)
     shape = _rows(len(x))
     _feed[(triton.cdiv(len(x), shape["ROWS"]),)](
         x, w1.contiguous(), b1, w2.contiguous(), b2, y, len(x), x.stride(0), slope,
@@ -88,3 +139,29 @@ def feed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float
         CHUNK=_chunk(hidden), num_stages=2, **shape,
     )  # fmt: skip
     return y
+
+
+def takes_after(width: int, hidden: int, device: torch.device) -> bool:
+    """Whether `after` takes a block of this width."""
+    return width in (64, 128, 256) and hidden % 64 == 0 and takes_feed(width, hidden, width, device)
+
+
+def after(
+    x: Tensor, answer: Tensor, out: Pair, norm2: Normed, first: Pair, last: Pair, norm: Normed, slope: float,
+    spare: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """x + out(answer), to it two layers of its norm2 added, and the norm of that.
+
+    x [n, d] of any precision; answer [n, d] and the weights and biases of the layers in half precision; weight, bias
+    and eps of the norms in fp32 -> [n, d] fp32 and [n, d] in half precision, written over the answer. spare: the first
+    may be written over x.
+    """
+    n, d = answer.shape
+    x, answer = x.contiguous(), answer.contiguous()
+    total = x if spare and x.dtype == torch.float32 else torch.empty((n, d), dtype=torch.float32, device=x.device)
+    shape = _rows(n)
+    _after[(triton.cdiv(n, shape["ROWS"]),)](
+        answer, x, *out, *norm2[:2], *first, *last, *norm[:2], total, answer, n, slope, norm2[2], norm[2],
+        KEPT=_KEPT, WIDTH=d, HIDDEN=len(first[0]), CHUNK=_CHUNK, num_stages=_STAGES, **shape,
+    )  # fmt: skip
+    return total, answer

@@ -13,12 +13,12 @@ Symbols: n = B T tokens in flat numbering b T + i, E listed pairs, d width, H he
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
@@ -27,7 +27,7 @@ from mast_swarm.model import lists as listed
 from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
-from mast_swarm.model.lists import Lists, attend_lists, projected, turn_rows
+from mast_swarm.model.lists import Lists, add_normed, attend_lists, projected, turn_rows
 from mast_swarm.space.cells import Cells
 from mast_swarm.space.neighbours import pairs_within
 
@@ -47,23 +47,31 @@ _TILES = "attention by tiles"  # what its kernel is called
 SLACK = 1 + 1e-6  # cells are that much larger than the window, beyond any rounding of their borders
 
 
+Turn = Callable[[Tensor], Rotation | None]
+
+
+def unturned(positions: Tensor) -> None:
+    """No rotation of queries and keys."""
+
+
 def prepare(
-    config: PolicyConfig, positions: Tensor, component: Tensor | None, rotation: Rotation | None, path: str = "auto"
+    config: PolicyConfig, positions: Tensor, component: Tensor | None, turn: Turn = unturned, path: str = "auto"
 ) -> Pattern:
     """Who attends to whom in a policy of this config, to be computed by `path` (auto, or one of PATHS).
 
     positions [B, T, 2] metres; component: labels [B, T] or a matrix [B, T, T] bool ([b, i, j]: i may hear j), None for
-    no component mask; rotation: tables [B, T, d_a/2], None for no RoPE.
+    no component mask; turn: what gives the rotation of tokens at positions [B, T, 2], tables [B, T, d_a/2], or None for
+    no RoPE.
     """
     radius, head_dim = config.attention_radius, config.head_dim
     path = choose(path, positions.shape[1], radius, positions.device, config.heads, head_dim)
     if path == "dense" or radius is None:
-        return all_pairs(positions, radius, component, rotation, head_dim)
+        return all_pairs(positions, radius, component, turn(positions), head_dim)
     quiet = path == "kernel" and _by_cells(positions, component) and not torch.is_grad_enabled()
     if quiet and _TILES not in failed and half_of(positions) is not None and tiles.takes(config.heads, head_dim):
         _check_finite(positions)
-        return _by_kernel(positions.detach(), radius, component, rotation, tiled=True)
-    return find_window(positions, radius, component, path, rotation)
+        return _by_kernel(positions, radius, component, turn, tiled=True)
+    return find_window(positions, radius, component, path, turn)
 
 
 def _by_cells(positions: Tensor, component: Tensor | None) -> bool:
@@ -96,7 +104,7 @@ class Ordered(Pattern):
     rotation: Rotation | None  # tables [n, d_a/2], in that order
 
     def arrange(self, x: Tensor) -> Tensor:
-        return x if self.order is None else x.flatten(0, 1)[self.order].view_as(x)
+        return x if self.order is None else x.flatten(0, 1)[self.order].unflatten(0, x.shape[:2])
 
     def restore(self, y: Tensor) -> Tensor:
         if self.order is None:
@@ -167,13 +175,13 @@ class KernelWindow(Window):
         y = cast(Tensor, _KernelAttention.apply(listed.loopable(attention.qkv(rows)), cos, sin, self, heads))
         return y.view(*h.shape[:2], -1)
 
-    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def run(self, blocks: Sequence[Block], last: nn.Module, x: Tensor, spare: bool = False) -> Tensor:
         """On the CPU without gradients a few thousand rows at a time in the same memory: new memory costs more there
         than the sums."""
         n = len(self.lists.count)
         if torch.is_grad_enabled() or x.device.type != "cpu" or n <= _CPU_ROWS:
-            return super().run(blocks, x)
-        rows = self.arrange(x).flatten(0, 1)
+            return super().run(blocks, last, x, spare)
+        rows = x.flatten(0, 1)
         parts = [slice(first, min(first + _CPU_ROWS, n)) for first in range(0, n, _CPU_ROWS)]
         every, lists = torch.arange(n), self.lists
         q, kv, result = torch.empty_like(rows), rows.new_empty(n, 2 * rows.shape[1]), torch.empty_like(rows)
@@ -186,24 +194,23 @@ class KernelWindow(Window):
                 answer = attend_lists(q, every[part], kv, own, block.attention.heads)
                 torch.add(*block.after_attention(rows[part], answer), out=result[part])
             rows = result
-        return result.view_as(x), None
+        return add_normed(result.view_as(x), None, None, last)[1]
 
 
-def find_window(
-    positions: Tensor, radius: float, component: Tensor | None, path: str, rotation: Rotation | None = None
-) -> Window:
+def find_window(positions: Tensor, radius: float, component: Tensor | None, path: str, turn: Turn = unturned) -> Window:
     """Everyone nearer than `radius` metres and of one component, and itself; arguments as in `prepare`."""
     points = positions.detach()
     _check_finite(points)
     matrix = component is not None and component.dtype == torch.bool
     if path == "kernel" and _by_cells(points, component):
-        return cast(Window, _by_kernel(points, radius, component, rotation, tiled=False))
+        return cast(Window, _by_kernel(positions, radius, component, turn, tiled=False))
     batch, tokens, _ = points.shape
     n = batch * tokens
     order = None
     if path == "kernel" and not matrix and tokens > _CPU_ROWS:  # so that neighbours lie near in memory
         order = Cells.build(points, torch.full((batch,), radius * SLACK, device=points.device)).order
-        points = points.reshape(-1, 2)[order].view_as(points)
+        positions = positions.reshape(-1, 2)[order].view_as(points)
+        points = positions.detach()
         component = None if component is None else component.flatten()[order]
     source, target = pairs_within(points, radius, "auto")  # sorted by target
     if component is not None:
@@ -216,7 +223,7 @@ def find_window(
     if matrix:
         turned = source.argsort(stable=True)
         back = _with_itself(target[turned], source[turned], n)
-    return (KernelWindow if path == "kernel" else Window)(order, _rows(rotation, order), forth, back)
+    return (KernelWindow if path == "kernel" else Window)(order, _rows(turn(positions)), forth, back)
 
 
 def _check_finite(positions: Tensor) -> None:
@@ -225,12 +232,9 @@ def _check_finite(positions: Tensor) -> None:
         raise MastError("positions hold NaN or infinity: check the state they come from")
 
 
-def _rows(rotation: Rotation | None, order: Tensor | None) -> Rotation | None:
-    """Tables [B, T, d_a/2] as [n, d_a/2], in that order."""
-    if rotation is None:
-        return None
-    cos, sin = (table.flatten(0, 1) for table in rotation)
-    return (cos, sin) if order is None else (cos[order], sin[order])
+def _rows(rotation: Rotation | None) -> Rotation | None:
+    """Tables [B, T, d_a/2] as [n, d_a/2]."""
+    return None if rotation is None else (rotation[0].flatten(0, 1), rotation[1].flatten(0, 1))
 
 
 def _with_itself(source: Tensor, target: Tensor, n: int) -> Lists:
@@ -244,16 +248,16 @@ def _with_itself(source: Tensor, target: Tensor, n: int) -> Lists:
     return Lists(rows, before + every, count + 1)
 
 
-def _by_kernel(
-    points: Tensor, radius: float, component: Tensor | None, rotation: Rotation | None, tiled: bool
-) -> Ordered:
+def _by_kernel(positions: Tensor, radius: float, component: Tensor | None, turn: Turn, tiled: bool) -> Ordered:
     """On a GPU: tokens in the order of their cells, which keeps those read together near in memory."""
-    batch, tokens, _ = points.shape
-    cells = Cells.build(points, torch.full((batch,), radius * SLACK, device=points.device))
-    order, there = cells.order, points.reshape(-1, 2)[cells.order]
+    batch, tokens, _ = positions.shape
+    cells = Cells.build(positions.detach(), torch.full((batch,), radius * SLACK, device=positions.device))
+    order = cells.order
+    positions = positions.reshape(-1, 2)[order].view_as(positions)
+    there = positions.detach().flatten(0, 1)
     begin, end, _ = cells.block(there, order // tokens)
     label = None if component is None else component.reshape(-1)[order].contiguous()
-    turned, runs = _rows(rotation, order), (begin.contiguous(), end.contiguous())
+    turned, runs = _rows(turn(positions)), (begin.contiguous(), end.contiguous())
     if tiled:
         return Tiled(order, turned, there, label, runs, radius)
     lists = Lists(*listed.kernels.neighbours(there, label, *runs, radius * radius))
