@@ -161,3 +161,32 @@ def test_projections_are_turned(seed: int, rows: int, asked: float, shape: tuple
     close(kv[:, d:], v.flatten(1))
     close(kv[:, :d], k.flatten(1))
     close(found, q[:some].flatten(1))
+
+
+@MANY
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.sampled_from(few([1, 17, 130, 5000, 20_000], [1, 40])),
+    shape=st.sampled_from(few([(4, 64), (8, 32), (1, 64), (2, 64)], [(2, 32), (4, 16)])),
+)
+def test_projections_of_all_rows_are_one_kernel(seed: int, rows: int, shape: tuple[int, int]) -> None:
+    """Whatever the order within heads: products of queries and keys are those of plain torch, and so are values."""
+    heads, width = shape
+    d = heads * width
+    torch.manual_seed(seed)
+    attention = Attention(mast_swarm.PolicyConfig(heads=heads, head_dim=width)).requires_grad_(False)
+    h, phase = torch.randn(rows, d), torch.rand(rows, width // 2).double() * 6
+    q, k, v = attention.double().qkv(h.double()).view(rows, 3, heads, width).unbind(1)
+    tables = phase.cos(), phase.sin()
+    q, k = (rotate(part, tuple(table[:, None] for table in tables)) for part in (q, k))
+    attention, there = attention.float().to(DEVICE), tuple(table.float().to(DEVICE) for table in tables)
+    asked = patch.object(lists.products, "project", wraps=lists.products.project)
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF), asked as kernel:
+        found, kv = lists.projected_all(attention, h.to(DEVICE, HALF), there)
+    assert kernel.called and found.dtype == kv.dtype == HALF
+    close(kv[:, d:], v.flatten(1))
+    ours = (part.reshape(rows, heads, width).double() for part in (found, kv[:, :d]))
+    some, other = torch.randint(0, rows, (2, 500))
+    one, two = (part.cpu() for part in ours)
+    close((one[some] * two[other]).sum(-1), (q[some] * k[other]).sum(-1))
+    close(one.norm(dim=-1), q.norm(dim=-1))

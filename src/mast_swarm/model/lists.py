@@ -31,6 +31,7 @@ if USABLE:
     from mast_swarm.model import list_kernels as kernels
     from mast_swarm.model import product_kernels as products
 
+PROJECT = True  # whether one kernel projects and turns
 AFTER = True  # whether one kernel does all that follows attention in a block
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
 
@@ -233,6 +234,27 @@ def projected(
         turn_rows(q, rotation, entry[:asked], heads)
         turn_rows(kv[:, :d], rotation, entry, heads)
     return q, kv
+
+
+def projected_all(attention: Attention, h: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
+    """As `projected` of all rows, each turned by its own phases: by one kernel on a GPU in half precision. It may put
+    the numbers within each head of queries and keys in another order, the same for all."""
+
+    def plainly() -> tuple[Tensor, Tensor]:
+        return projected(attention, h, len(h), rotation, torch.arange(len(h), device=h.device))
+
+    d, layer = h.shape[1], attention.qkv
+    known = PROJECT and rotation is not None and type(layer) is nn.Linear and half_of(h) == h.dtype
+    if not (known and _worth_a_kernel(h) and products.takes_project(d, attention.heads, h.device)):
+        return plainly()
+    tables = cast(Rotation, rotation)
+
+    def quickly() -> tuple[Tensor, Tensor]:
+        both = [steady.answer(lambda p=p: products.parted(p.detach()).to(h.dtype)) for p in (layer.weight, layer.bias)]
+        qkv = products.project(h, *both, *tables)
+        return qkv[:, :d], qkv[:, d:]
+
+    return tried("projections", quickly, plainly)
 
 
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.

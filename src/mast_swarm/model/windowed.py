@@ -27,7 +27,7 @@ from mast_swarm.model import lists as listed
 from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
-from mast_swarm.model.lists import Lists, add_normed, attend_lists, projected, turn_rows
+from mast_swarm.model.lists import Lists, add_normed, attend_lists, projected, projected_all, turn_rows
 from mast_swarm.space.cells import Cells
 from mast_swarm.space.neighbours import pairs_within
 
@@ -123,8 +123,8 @@ class Tiled(Ordered):
     radius: float
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
-        rows, heads = h.flatten(0, 1), attention.heads
-        q, kv = projected(attention, rows, len(rows), self.rotation, torch.arange(len(rows), device=h.device))
+        heads = attention.heads
+        q, kv = projected_all(attention, h.flatten(0, 1), self.rotation)
         given = (self.place, self.label, *self.runs, h.shape[1], self.radius * self.radius, heads)
         found = tried(_TILES, lambda: tiles.attend_tiles(q, kv, *given), lambda: self._by_lists(q, kv, heads))
         return cast(Tensor, found).view_as(h)
