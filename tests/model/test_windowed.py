@@ -124,6 +124,37 @@ def test_tiles_attend_as_all_pairs_do(
     assert found.dtype == HALF and off < (2e-2 if torch.bfloat16 == HALF else 3e-3)
 
 
+@pytest.mark.kernels
+@pytest.mark.parametrize("encoding", ["rope-g", "ape-l", "mlp"])
+@pytest.mark.parametrize("message", [None, 16])
+def test_a_team_is_put_in_order_before_it_perceives(encoding: str, message: int | None) -> None:
+    """In half precision, by tiles, whether robots perceive or bring their messages: as all pairs do in fp32, and what
+    is given stays as it was."""
+    config = PolicyConfig(
+        layers=2, heads=2, head_dim=32, attention_radius=RADIUS, observation_dim=5, encoding=encoding,
+        message_dim=message,
+    )  # fmt: skip
+    policy = Policy(config, seed=1).to(DEVICE)
+    positions = scatter("uniform", 2, few(500, 40), 3)
+    features = torch.randn(*positions.shape[:2], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    component = labels("labels", positions, 1)
+    assert component is not None
+    there, component = positions.to(DEVICE), component.to(DEVICE)
+    with torch.no_grad():
+        exact = policy(features, there, component, path="dense")
+        messages = policy.perceive(features)
+        kept = messages.clone(), features.clone(), there.clone()
+        with torch.autocast(DEVICE, dtype=HALF):
+            pattern = policy.pattern(there, component, "kernel")
+            found = policy(features, there, component, path="kernel")
+            brought = policy.decide(messages, there, component, path="kernel")
+    assert isinstance(pattern, windowed.Tiled) and found.dtype == torch.float32
+    for ours in (found, brought):
+        assert (ours - exact).norm() < (3e-2 if torch.bfloat16 == HALF else 4e-3) * exact.norm()
+    for before, after in zip(kept, (messages, features, there), strict=True):
+        assert torch.equal(before, after)
+
+
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("rows", few([4096, 64], [4096]))
 @pytest.mark.parametrize("variant", few(["M", "L", "C"], ["M"]))

@@ -250,8 +250,9 @@ def projected_all(attention: Attention, h: Tensor, rotation: Rotation | None) ->
     tables = cast(Rotation, rotation)
 
     def quickly() -> tuple[Tensor, Tensor]:
-        both = [steady.answer(lambda p=p: products.parted(p.detach()).to(h.dtype)) for p in (layer.weight, layer.bias)]
-        qkv = products.project(h, *both, *tables)
+        weight = steady.answer(lambda: products.parted(layer.weight.detach()).to(h.dtype))
+        bias = steady.answer(lambda: products.parted(layer.bias.detach()).to(h.dtype))
+        qkv = products.project(h, weight, bias, *tables)
         return qkv[:, :d], qkv[:, d:]
 
     return tried("projections", quickly, plainly)
