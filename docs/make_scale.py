@@ -86,8 +86,8 @@ def summary() -> str:
         step = ["a whole step: observe, components, policy, motion, metric", cells["step"], cells["memory"]]
         rows += [[f"{cells['robots']} robots, centralized", *row] for row in (forward, step)]
     for result in measured("decentral", "cuda"):
+        what = "hear, pass on, decide" + (", with a relay radius" if result.get("relay_radius") is not None else "")
         for row, cells in zip(result["rows"], table_rows(result), strict=True):
-            what = "hear, pass on, decide"
             rows.append([f"{cells['robots']} robots, decentralized", what, cells["step"], memory(row["peak_bytes"])])
     names = dict.fromkeys(result["machine"]["device"] for result in measured("scale", "cuda"))
     return table([f"one {' / '.join(names)}", "what", "time", "memory"], rows) if rows else "Not measured yet.\n"
