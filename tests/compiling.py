@@ -52,22 +52,6 @@ def feeds(rows: int) -> None:
         product_kernels.feed(torch.empty(rows, inputs), *(weight.to(HALF) for weight in weights), 0.01)
 
 
-def blocks(rows: int, width: int = 256) -> None:
-    """What follows attention in a block of mast-m."""
-    pairs = [
-        (torch.empty(a, b, dtype=HALF), torch.empty(a, dtype=HALF))
-        for a, b in ((width, width), (2 * width, width), (width, 2 * width))
-    ]
-    norm, answer = (torch.empty(width), torch.empty(width), 1e-5), torch.empty(rows, width, dtype=HALF)
-    product_kernels.after(torch.empty(rows, width), answer, pairs[0], norm, *pairs[1:], norm, 0.01, True)
-
-
-def projections(rows: int, width: int = 256, head: int = 64) -> None:
-    layer = torch.empty(3 * width, width, dtype=HALF), torch.empty(3 * width, dtype=HALF)
-    tables = torch.empty(rows, head // 2), torch.empty(rows, head // 2)
-    product_kernels.project(torch.empty(rows, width, dtype=HALF), *layer, *tables)
-
-
 def attends(rows: int, heads: int, width: int = 256) -> None:
     qkv, runs = torch.empty(rows, 3 * width, dtype=HALF), torch.zeros(rows, 3, **PLACES)
     given = (qkv[:, :width], qkv[:, width:], torch.empty(rows, 2), torch.zeros(rows, **PLACES), runs, runs)
@@ -99,8 +83,6 @@ if __name__ == "__main__":
     print("triton", triton.__version__)
     for rows in (1_000, 1_000_000):
         feeds(rows)
-        blocks(rows)
-        projections(rows)
     attends(1_000_000, 4)
     attends(1_000_000, 8)
     senses(1_000_000)

@@ -13,19 +13,7 @@ import torch
 from devices import MISSING, TRITON
 
 MOST = 227 * 1024  # bytes of shared memory that a program may have there
-NEW = {
-    "_feed",
-    "_after",
-    "_project",
-    "_attend_tiles",
-    "_phases",
-    "_explored",
-    "_hook",
-    "_flatten",
-    "_join",
-    "_offsets",
-    "_adamw",
-}
+NEW = {"_feed", "_attend_tiles", "_phases", "_explored", "_hook", "_flatten", "_join", "_offsets", "_adamw"}
 
 
 @pytest.mark.slow

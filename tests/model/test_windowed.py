@@ -125,8 +125,7 @@ def test_tiles_attend_as_all_pairs_do(
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("encoding", ["rope-g", "ape-l", "mlp"])
-@pytest.mark.parametrize("message", [None, 16])
+@pytest.mark.parametrize(("encoding", "message"), [("rope-g", None), ("ape-l", 16), ("mlp", None)])
 def test_a_team_is_put_in_order_before_it_perceives(encoding: str, message: int | None) -> None:
     """In half precision, by tiles, whether robots perceive or bring their messages: as all pairs do in fp32, and what
     is given stays as it was."""
@@ -135,7 +134,7 @@ def test_a_team_is_put_in_order_before_it_perceives(encoding: str, message: int 
         message_dim=message,
     )  # fmt: skip
     policy = Policy(config, seed=1).to(DEVICE)
-    positions = scatter("uniform", 2, few(500, 40), 3)
+    positions = scatter("uniform", 2, few(500, 20), 3)
     features = torch.randn(*positions.shape[:2], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     component = labels("labels", positions, 1)
     assert component is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,22 +86,20 @@ class Pattern(ABC):
         """What belongs to tokens, y [B, T, ...], in the order in which `arrange` was given it."""
         return y
 
-    def run(self, blocks: Sequence[Block], last: nn.Module, x: Tensor, spare: bool = False) -> Tensor:
-        """The norm `last` of what the blocks make of tokens x [B, T, d], in the pattern's order, as the result is.
+    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the blocks make of tokens x [B, T, d] in the pattern's order: two terms whose sum is the result.
 
-        spare: x may be written over. Nothing is held longer than it is needed: of a million tokens each of these is up
-        to a gigabyte.
+        Nothing is held longer than it is needed: of a million tokens each of these is up to a gigabyte.
         """
-        x, h = blocks[0].before_attention(x, None)
-        for block, norm in zip(blocks, [*(block.norm1 for block in blocks[1:]), last], strict=True):
-            held = [x, self.attend(block.attention, h)]
+        added = None
+        for block in blocks:
+            x, h = block.before_attention(x, added)
+            added, held = None, [x, self.attend(block.attention, h)]
             del x, h
             answer = held.pop()
-            x, h = block.whole(held.pop(), answer, norm, spare)
+            x, added = block.after_attention(held.pop(), answer)  # which lets go of x before its widest layer
             del answer
-            spare = True
-        del x
-        return h
+        return x, added
 
 
 @dataclass(frozen=True)

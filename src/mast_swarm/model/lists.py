@@ -31,8 +31,6 @@ if USABLE:
     from mast_swarm.model import list_kernels as kernels
     from mast_swarm.model import product_kernels as products
 
-PROJECT = True  # whether one kernel projects and turns
-AFTER = True  # whether one kernel does all that follows attention in a block
 _GATHERED = 1 << 26  # floats of keys and values that are gathered at a time
 
 
@@ -158,62 +156,25 @@ def _worth_a_kernel(x: Tensor) -> bool:
 def feed(mlp: nn.Sequential, x: Tensor, given: torch.dtype | None = None) -> Tensor:
     """mlp(x), x [..., inputs], of two linear layers with a leaky ReLU between them: by one kernel on a GPU in half
     precision without gradients. given: the precision of the result; None: that of the products."""
+
+    def plain() -> Tensor:
+        return mlp(x) if given is None else mlp(x).to(given)
+
     half = half_of(x) if _worth_a_kernel(x) else None
-    if half is not None and _is_fed(mlp):
-        first, bend, last = _layers(mlp)
+    if half is not None and [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]:
+        first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
         fits = x.shape[-1] == first.in_features and first.out_features == last.in_features  # if not, torch says so
         if fits and products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
-            weights = [p for layer in (first, last) for p in (layer.weight, layer.bias)]
-            rows = x.flatten(0, -2)
-            return tried(
-                "two layers",
-                lambda: products.feed(rows, *(in_half(p, half) for p in weights), bend.negative_slope, given).view(
-                    *x.shape[:-1], last.out_features
-                ),
-                lambda: _given(mlp(x), given),
-            )
-    return _given(mlp(x), given)
+            return tried("two layers", lambda: _fed(x, half, first, bend, last, given), plain)
+    return plain()
 
 
-def _given(y: Tensor, dtype: torch.dtype | None) -> Tensor:
-    return y if dtype is None else y.to(dtype)
-
-
-def _is_fed(mlp: nn.Module) -> bool:
-    """Whether these are the two layers, with a leaky ReLU between them, that kernels know."""
-    known = [nn.Linear, nn.LeakyReLU, nn.Linear]
-    return isinstance(mlp, nn.Sequential) and [type(layer) for layer in mlp] == known
-
-
-def _layers(mlp: nn.Sequential) -> tuple[nn.Linear, nn.LeakyReLU, nn.Linear]:
-    return cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
-
-
-def takes_after(
-    x: Tensor, answer: Tensor, out: nn.Linear, norm2: nn.Module, mlp: nn.Sequential, norm: nn.Module
-) -> bool:
-    """Whether `after` has a kernel for these layers: on a GPU in half precision without gradients."""
-    if not (AFTER and _worth_a_kernel(answer) and x.dtype == torch.float32 and half_of(answer) == answer.dtype):
-        return False
-    if not (type(out) is nn.Linear and type(norm2) is type(norm) is nn.LayerNorm and _is_fed(mlp)):
-        return False
-    first, _, last = _layers(mlp)
-    square = out.in_features == out.out_features == first.in_features == last.out_features == x.shape[-1]
-    return square and products.takes_after(out.in_features, first.out_features, x.device)
-
-
-def after(
-    x: Tensor, answer: Tensor, out: nn.Linear, norm2: nn.Module, mlp: nn.Sequential, norm: nn.Module, spare: bool
-) -> tuple[Tensor, Tensor]:
-    """What follows attention in a block, of embeddings x and the answer [..., d], by one kernel: the sum of x,
-    out(answer) and the layers `mlp` of its norm2; and the norm of that, written over the answer. spare: the sum may be
-    written over x."""
-    first, bend, last = _layers(mlp)
-    pairs = [(in_half(layer.weight, answer.dtype), in_half(layer.bias, answer.dtype)) for layer in (out, first, last)]
-    norms = [(one.weight, one.bias, one.eps) for one in cast("tuple[nn.LayerNorm, ...]", (norm2, norm))]
-    rows = (x.flatten(0, -2), answer.flatten(0, -2))
-    total, normed = products.after(*rows, pairs[0], norms[0], *pairs[1:], norms[1], bend.negative_slope, spare)
-    return total.view_as(x), normed.view_as(x)
+def _fed(
+    x: Tensor, half: torch.dtype, first: nn.Linear, bend: nn.LeakyReLU, last: nn.Linear, given: torch.dtype | None
+) -> Tensor:
+    weights = (in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
+    y = products.feed(x.flatten(0, -2), *weights, bend.negative_slope, given)
+    return y.view(*x.shape[:-1], last.out_features)
 
 
 def projected(
@@ -234,28 +195,6 @@ def projected(
         turn_rows(q, rotation, entry[:asked], heads)
         turn_rows(kv[:, :d], rotation, entry, heads)
     return q, kv
-
-
-def projected_all(attention: Attention, h: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
-    """As `projected` of all rows, each turned by its own phases: by one kernel on a GPU in half precision. It may put
-    the numbers within each head of queries and keys in another order, the same for all."""
-
-    def plainly() -> tuple[Tensor, Tensor]:
-        return projected(attention, h, len(h), rotation, torch.arange(len(h), device=h.device))
-
-    d, layer = h.shape[1], attention.qkv
-    known = PROJECT and rotation is not None and type(layer) is nn.Linear and half_of(h) == h.dtype
-    if not (known and _worth_a_kernel(h) and products.takes_project(d, attention.heads, h.device)):
-        return plainly()
-    tables = cast(Rotation, rotation)
-
-    def quickly() -> tuple[Tensor, Tensor]:
-        weight = steady.answer(lambda: products.parted(layer.weight.detach()).to(h.dtype))
-        bias = steady.answer(lambda: products.parted(layer.bias.detach()).to(h.dtype))
-        qkv = products.project(h, weight, bias, *tables)
-        return qkv[:, :d], qkv[:, d:]
-
-    return tried("projections", quickly, plainly)
 
 
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.

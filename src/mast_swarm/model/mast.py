@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor, nn
 
-from mast_swarm.kernels import tried
 from mast_swarm.model.attention import Attention, Pattern, linear
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.model.lists import add_normed, after, feed, takes_after
+from mast_swarm.model.lists import add_normed, feed
 
 
 class Block(nn.Module):
@@ -41,31 +41,6 @@ class Block(nn.Module):
         x, h = add_normed(x, rows, self.dropout(linear(self.attention.out, answer)), self.norm2)
         return x, self.dropout(feed(self.mlp, h))
 
-    def whole(self, x: Tensor, answer: Tensor, norm: nn.Module, spare: bool = False) -> tuple[Tensor, Tensor]:
-        """The embeddings after the block [..., d], and their `norm`, which is what follows; x and the answer as in
-        `after_attention`. By one kernel where there is one for this block, which writes over the answer, and with
-        `spare` over x."""
-        known = type(self) is Block and isinstance(self.dropout, nn.Identity)
-        if known and takes_after(x, answer, self.attention.out, self.norm2, self.mlp, norm):
-            return self._at_once(x, answer, norm, spare)
-        held = [x]
-        del x
-        return self._in_turn(held.pop(), answer, norm)
-
-    def _at_once(self, x: Tensor, answer: Tensor, norm: nn.Module, spare: bool) -> tuple[Tensor, Tensor]:
-        parts = (self.attention.out, self.norm2, self.mlp, norm)
-        return tried(
-            "what follows attention",
-            lambda: after(x, answer, *parts, spare),
-            lambda: self._in_turn(x, answer, norm),
-        )
-
-    def _in_turn(self, x: Tensor, answer: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        held = [x]
-        del x
-        x, added = self.after_attention(held.pop(), answer)  # which lets go of x before its widest layer
-        return add_normed(x, None, added, norm)
-
 
 class MAST(nn.Module):
     """L blocks and a final norm. The pattern of attention is the same in every layer."""
@@ -75,9 +50,9 @@ class MAST(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
 
-    def forward(self, x: Tensor, pattern: Pattern, spare: bool = False) -> Tensor:
-        """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order. spare: x may be written over."""
-        return pattern.run(cast("list[Block]", list(self.blocks)), self.norm, x, spare)
+    def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
+        """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order."""
+        return self.final(*pattern.run(cast("Iterable[Block]", self.blocks), x))
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:
         """The norm of the last block's two terms, [..., d]."""

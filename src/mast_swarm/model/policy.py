@@ -88,10 +88,9 @@ class Policy(Learned):
         pattern = self.pattern(positions, component, path)
         return self._answer(pattern.arrange(x), pattern)[:, :robots]
 
-    def _answer(self, x: Tensor, pattern: Pattern, spare: bool = False) -> Tensor:
-        """Predictions [B, T, 2 or 3] from tokens x [B, T, d] in the pattern's order, which `spare` says may be written
-        over."""
-        return pattern.restore(self.act(self.mast(x, pattern, spare)))
+    def _answer(self, x: Tensor, pattern: Pattern) -> Tensor:
+        """Predictions [B, T, 2 or 3] from tokens x [B, T, d] in the pattern's order."""
+        return pattern.restore(self.act(self.mast(x, pattern)))  # few numbers are quickly put back in their order
 
     def pattern(self, positions: Tensor, component: Tensor | None, path: str) -> Pattern:
         """Who attends to whom among tokens at positions [B, T, 2]; component and path as in `decide`."""
@@ -150,11 +149,10 @@ class Policy(Learned):
         # Few numbers per robot are quickly put in the pattern's order, as they are of predictions: tokens are not.
         self.check(None, positions, component)
         pattern = self.pattern(positions, component, path)
-        arranged = pattern.arrange(features)
-        message = self.perceive(arranged)
+        message = self.perceive(pattern.arrange(features))
         self.check(message, positions)
         x, _ = self._tokens(message, pattern.arrange(positions))
-        return self._answer(x, pattern, spare=arranged is not features)
+        return self._answer(x, pattern)
 
     def trail(self, dt: float) -> Trail | None:
         """As in `Learned`: where the policy explores and remembers."""

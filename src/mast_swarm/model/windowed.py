@@ -13,12 +13,12 @@ Symbols: n = B T tokens in flat numbering b T + i, E listed pairs, d width, H he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
@@ -27,7 +27,7 @@ from mast_swarm.model import lists as listed
 from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
-from mast_swarm.model.lists import Lists, add_normed, attend_lists, projected, projected_all, turn_rows
+from mast_swarm.model.lists import Lists, attend_lists, projected, turn_rows
 from mast_swarm.space.cells import Cells
 from mast_swarm.space.neighbours import pairs_within
 
@@ -45,8 +45,6 @@ DENSE = {"cpu": 128, "cuda": 2048}
 _CPU_ROWS = 4096  # rows at a time without gradients
 _TILES = "attention by tiles"  # what its kernel is called
 SLACK = 1 + 1e-6  # cells are that much larger than the window, beyond any rounding of their borders
-
-
 Turn = Callable[[Tensor], Rotation | None]
 
 
@@ -123,8 +121,8 @@ class Tiled(Ordered):
     radius: float
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
-        heads = attention.heads
-        q, kv = projected_all(attention, h.flatten(0, 1), self.rotation)
+        rows, heads = h.flatten(0, 1), attention.heads
+        q, kv = projected(attention, rows, len(rows), self.rotation, torch.arange(len(rows), device=h.device))
         given = (self.place, self.label, *self.runs, h.shape[1], self.radius * self.radius, heads)
         found = tried(_TILES, lambda: tiles.attend_tiles(q, kv, *given), lambda: self._by_lists(q, kv, heads))
         return cast(Tensor, found).view_as(h)
@@ -175,12 +173,12 @@ class KernelWindow(Window):
         y = cast(Tensor, _KernelAttention.apply(listed.loopable(attention.qkv(rows)), cos, sin, self, heads))
         return y.view(*h.shape[:2], -1)
 
-    def run(self, blocks: Sequence[Block], last: nn.Module, x: Tensor, spare: bool = False) -> Tensor:
+    def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
         """On the CPU without gradients a few thousand rows at a time in the same memory: new memory costs more there
         than the sums."""
         n = len(self.lists.count)
         if torch.is_grad_enabled() or x.device.type != "cpu" or n <= _CPU_ROWS:
-            return super().run(blocks, last, x, spare)
+            return super().run(blocks, x)
         rows = x.flatten(0, 1)
         parts = [slice(first, min(first + _CPU_ROWS, n)) for first in range(0, n, _CPU_ROWS)]
         every, lists = torch.arange(n), self.lists
@@ -194,7 +192,7 @@ class KernelWindow(Window):
                 answer = attend_lists(q, every[part], kv, own, block.attention.heads)
                 torch.add(*block.after_attention(rows[part], answer), out=result[part])
             rows = result
-        return add_normed(result.view_as(x), None, None, last)[1]
+        return result.view_as(x), None
 
 
 def find_window(positions: Tensor, radius: float, component: Tensor | None, path: str, turn: Turn = unturned) -> Window:
