@@ -37,9 +37,12 @@ def layers(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     hidden=st.sampled_from(few([32, 96, 512], [32, 96])),
     outputs=st.sampled_from([1, 3, 32, few(256, 64)]),
     precise=st.booleans(),
+    given_=st.sampled_from([None, torch.float32]),
 )
-def test_two_layers_are_one_kernel(seed: int, rows: int, inputs: int, hidden: int, outputs: int, precise: bool) -> None:
-    """Rows in fp32, as perception gets them, or in half precision, as norms give them."""
+def test_two_layers_are_one_kernel(
+    seed: int, rows: int, inputs: int, hidden: int, outputs: int, precise: bool, given_: torch.dtype | None
+) -> None:
+    """Rows in fp32, as perception gets them, or in half precision, as norms give them; and the same of results."""
     from mast_swarm.model import product_kernels as products
 
     torch.manual_seed(seed)
@@ -48,8 +51,8 @@ def test_two_layers_are_one_kernel(seed: int, rows: int, inputs: int, hidden: in
     mlp, x = mlp.float().to(DEVICE), x.to(DEVICE) if precise else x.to(DEVICE, HALF)
     assert products.takes_feed(inputs, hidden, outputs, x.device)
     with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF):
-        found = lists.feed(mlp, x)
-    assert found.dtype == HALF
+        found = lists.feed(mlp, x, given_)
+    assert found.dtype == (given_ or HALF)
     close(found, expected)
 
 
@@ -61,6 +64,7 @@ def test_other_layers_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(lists.feed(mlp, x), mlp(x))
     with torch.autocast(DEVICE, dtype=HALF):
         assert torch.equal(lists.feed(mlp, x), mlp(x))
+        assert lists.feed(mlp, x, x.dtype).dtype == x.dtype
         others = nn.Sequential(mlp[0], nn.ReLU(), mlp[2])
         with torch.no_grad():
             assert torch.equal(lists.feed(others, x), others(x))

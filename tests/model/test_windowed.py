@@ -72,14 +72,14 @@ def test_paths_agree_in_value_and_gradient(
     qkv = torch.randn(batch, tokens, 3 * heads * width, generator=rng).to(device).requires_grad_()
     weight = torch.randn(batch, tokens, heads * width, generator=rng).to(device)
     encoding = make_encoding(PolicyConfig(heads=heads, head_dim=width)).to(device)
-    rotation = encoding.rotation(positions) if turned else None
+    turn = encoding.rotation if turned else windowed.unturned
     mask = allowed(positions, RADIUS, label)
-    expected = attend_packed(qkv, heads, rotation, mask)
+    expected = attend_packed(qkv, heads, turn(positions), mask)
     (grad,) = torch.autograd.grad(expected, qkv, weight)
     projections: Any = SimpleNamespace(qkv=torch.nn.Identity(), heads=heads)
     for path in ("lists", "kernel"):
         with patch.object(windowed, "_CPU_ROWS", rows):  # beyond so many the CPU sorts
-            window = find_window(positions, RADIUS, label, path, rotation)
+            window = find_window(positions, RADIUS, label, path, turn)
         found = window.restore(window.attend(projections, window.arrange(qkv)))
         assert torch.allclose(found, expected, atol=1e-5), path
         (ours,) = torch.autograd.grad(found, qkv, weight)
@@ -88,17 +88,20 @@ def test_paths_agree_in_value_and_gradient(
 
 @pytest.mark.kernels
 @settings(deadline=None, max_examples=few(200, 20))
-@example(kind="uniform", batch=2, tokens=20, component=None, turned=False, seed=0)  # a tile ends in another environment
+@example(
+    kind="uniform", batch=2, tokens=20, component=None, turned=False, each=1, seed=0
+)  # a tile ends in another environment
 @given(
     kind=st.sampled_from(["uniform", "clustered", "one cell", "far apart"]),
     batch=st.integers(1, 3),
     tokens=st.integers(1, few(300, 40)),
     component=st.sampled_from([None, "labels"]),
     turned=st.booleans(),
+    each=st.sampled_from([1, 2]),
     seed=st.integers(0, 2**16),
 )
 def test_tiles_attend_as_all_pairs_do(
-    kind: str, batch: int, tokens: int, component: str | None, turned: bool, seed: int
+    kind: str, batch: int, tokens: int, component: str | None, turned: bool, each: int, seed: int
 ) -> None:
     """In half precision; tiles hold tokens of several rows of cells, and of several environments."""
     config = PolicyConfig(
@@ -108,17 +111,47 @@ def test_tiles_attend_as_all_pairs_do(
     attention = Attention(config).requires_grad_(False)
     positions, h = scatter(kind, batch, tokens, seed), torch.randn(batch, tokens, config.width)
     label = labels(component, positions, seed)
-    rotation = make_encoding(config).rotation(positions.double())
+    encoding = make_encoding(config)
     mask = allowed(positions, RADIUS, label)
-    expected = attend_packed(attention.qkv(h), 2, rotation, mask)
+    expected = attend_packed(attention.qkv(h), 2, encoding.rotation(positions.double()), mask)
     place, label, h, attention = (t if t is None else t.to(DEVICE) for t in (positions, label, h, attention))
-    there = None if rotation is None else tuple(table.to(DEVICE) for table in rotation)
-    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF):
-        pattern = windowed.prepare(config, place, label, there, "kernel")
+    encoding = encoding.to(DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF), patch.object(windowed.tiles, "_EACH", each):
+        pattern = windowed.prepare(config, place, label, encoding.rotation, "kernel")
         assert isinstance(pattern, windowed.Tiled)
         found = pattern.restore(pattern.attend(attention, pattern.arrange(h).to(HALF)))
     off = (found.float().cpu() - expected).norm() / expected.norm()
     assert found.dtype == HALF and off < (2e-2 if torch.bfloat16 == HALF else 3e-3)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize(("encoding", "message"), [("rope-g", None), ("ape-l", 16), ("mlp", None)])
+def test_a_team_is_put_in_order_before_it_perceives(encoding: str, message: int | None) -> None:
+    """In half precision, by tiles, whether robots perceive or bring their messages: as all pairs do in fp32, and what
+    is given stays as it was."""
+    config = PolicyConfig(
+        layers=2, heads=2, head_dim=32, attention_radius=RADIUS, observation_dim=5, encoding=encoding,
+        message_dim=message,
+    )  # fmt: skip
+    policy = Policy(config, seed=1).to(DEVICE)
+    positions = scatter("uniform", 2, few(500, 20), 3)
+    features = torch.randn(*positions.shape[:2], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    component = labels("labels", positions, 1)
+    assert component is not None
+    there, component = positions.to(DEVICE), component.to(DEVICE)
+    with torch.no_grad():
+        exact = policy(features, there, component, path="dense")
+        messages = policy.perceive(features)
+        kept = messages.clone(), features.clone(), there.clone()
+        with torch.autocast(DEVICE, dtype=HALF):
+            pattern = policy.pattern(there, component, "kernel")
+            found = policy(features, there, component, path="kernel")
+            brought = policy.decide(messages, there, component, path="kernel")
+    assert isinstance(pattern, windowed.Tiled) and found.dtype == torch.float32
+    for ours in (found, brought):
+        assert (ours - exact).norm() < (3e-2 if torch.bfloat16 == HALF else 4e-3) * exact.norm()
+    for before, after in zip(kept, (messages, features, there), strict=True):
+        assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])

@@ -72,7 +72,7 @@ class Pattern(ABC):
     """
 
     def arrange(self, x: Tensor) -> Tensor:
-        """Tokens x [B, T, d] in the pattern's order."""
+        """What belongs to tokens, x [B, T, ...], in the pattern's order."""
         return x
 
     @abstractmethod
@@ -83,15 +83,15 @@ class Pattern(ABC):
         """
 
     def restore(self, y: Tensor) -> Tensor:
-        """Tokens y [B, T, d] in the order in which `arrange` was given them."""
+        """What belongs to tokens, y [B, T, ...], in the order in which `arrange` was given it."""
         return y
 
     def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the blocks make of tokens x [B, T, d]: two terms in the pattern's order whose sum is the result.
+        """What the blocks make of tokens x [B, T, d] in the pattern's order: two terms whose sum is the result.
 
         Nothing is held longer than it is needed: of a million tokens each of these is up to a gigabyte.
         """
-        x, added = self.arrange(x), None
+        added = None
         for block in blocks:
             x, h = block.before_attention(x, added)
             added, held = None, [x, self.attend(block.attention, h)]

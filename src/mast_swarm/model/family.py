@@ -141,13 +141,13 @@ class Family(Policy):
             given["component"] = (labels | ~masked.bool()[..., None] if matrix else labels * masked).flatten(0, 1)
         return given
 
-    def pattern(self, positions: Tensor, component: Tensor | None, turned: Rotation | None, path: str) -> Pattern:
-        if component is None and any(one.component_mask for one in self.configs):
+    def pattern(self, positions: Tensor, component: Tensor | None, path: str) -> Pattern:
+        if self._masking(component) is None and any(one.component_mask for one in self.configs):
             raise MastError("a family with members that have the component mask needs the components")
         # Windows of any size as one: places are scaled, to one point where there is no window.
         apart = positions.unflatten(0, (len(self.configs), -1))
         scaled = (apart * cast(Tensor, self.places).to(apart.dtype)).flatten(0, 1)
-        return prepare(self.config, scaled, component, turned, "dense")
+        return prepare(self.config, scaled, self._masking(component), lambda _: self._turning(positions), "dense")
 
     def goal_tokens(self, goals: Tensor) -> Tensor:
         each = len(goals) // len(self.configs)

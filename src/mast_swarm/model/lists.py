@@ -153,21 +153,28 @@ def _worth_a_kernel(x: Tensor) -> bool:
     return x.numel() >= _WORTH_A_KERNEL or INTERPRETED or steady.launches_are_free()
 
 
-def feed(mlp: nn.Sequential, x: Tensor) -> Tensor:
+def feed(mlp: nn.Sequential, x: Tensor, given: torch.dtype | None = None) -> Tensor:
     """mlp(x), x [..., inputs], of two linear layers with a leaky ReLU between them: by one kernel on a GPU in half
-    precision without gradients."""
+    precision without gradients. given: the precision of the result; None: that of the products."""
+
+    def plain() -> Tensor:
+        return mlp(x) if given is None else mlp(x).to(given)
+
     half = half_of(x) if _worth_a_kernel(x) else None
     if half is not None and [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]:
         first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
         fits = x.shape[-1] == first.in_features and first.out_features == last.in_features  # if not, torch says so
         if fits and products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
-            return tried("two layers", lambda: _fed(x, half, first, bend, last), lambda: mlp(x))
-    return mlp(x)
+            return tried("two layers", lambda: _fed(x, half, first, bend, last, given), plain)
+    return plain()
 
 
-def _fed(x: Tensor, half: torch.dtype, first: nn.Linear, bend: nn.LeakyReLU, last: nn.Linear) -> Tensor:
-    given = (in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
-    return products.feed(x.flatten(0, -2), *given, bend.negative_slope).view(*x.shape[:-1], last.out_features)
+def _fed(
+    x: Tensor, half: torch.dtype, first: nn.Linear, bend: nn.LeakyReLU, last: nn.Linear, given: torch.dtype | None
+) -> Tensor:
+    weights = (in_half(p, half) for p in (first.weight, first.bias, last.weight, last.bias))
+    y = products.feed(x.flatten(0, -2), *weights, bend.negative_slope, given)
+    return y.view(*x.shape[:-1], last.out_features)
 
 
 def projected(

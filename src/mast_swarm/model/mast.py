@@ -51,7 +51,7 @@ class MAST(nn.Module):
         self.norm = nn.LayerNorm(config.width)
 
     def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
-        """Tokens x [B, T, d] -> [B, T, d] in the pattern's order."""
+        """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order."""
         return self.final(*pattern.run(cast("Iterable[Block]", self.blocks), x))
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:

@@ -64,7 +64,7 @@ class MLPPerception(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         if features.ndim != 3 or features.shape[-1] != self.inputs:
             raise MastError(f"features have shape {tuple(features.shape)}: expected [B, N, {self.inputs}]")
-        return feed(self.mlp, features)
+        return feed(self.mlp, features, features.dtype)
 
 
 @perception("cnn")

@@ -84,15 +84,25 @@ class Policy(Learned):
         """
         self.check(message, positions, component, goals)
         robots = positions.shape[1]
-        x, positions, turned = self._tokens(message, positions, goals)
-        pattern = self.pattern(positions, component if self.config.component_mask else None, turned, path)
-        del turned, message  # let go of, as in `Pattern.run`
-        y = self.mast(x, pattern)  # [B, T, d]
-        return pattern.restore(self.act(y))[:, :robots]  # few numbers per token are quickly put back in their order
+        x, positions = self._tokens(message, positions, goals)
+        pattern = self.pattern(positions, component, path)
+        return self._answer(pattern.arrange(x), pattern)[:, :robots]
 
-    def pattern(self, positions: Tensor, component: Tensor | None, turned: Rotation | None, path: str) -> Pattern:
-        """Who attends to whom; the arguments are those of `prepare`."""
-        return prepare(self.config, positions, component, turned, path)
+    def _answer(self, x: Tensor, pattern: Pattern) -> Tensor:
+        """Predictions [B, T, 2 or 3] from tokens x [B, T, d] in the pattern's order."""
+        return pattern.restore(self.act(self.mast(x, pattern)))  # few numbers are quickly put back in their order
+
+    def pattern(self, positions: Tensor, component: Tensor | None, path: str) -> Pattern:
+        """Who attends to whom among tokens at positions [B, T, 2]; component and path as in `decide`."""
+        return prepare(self.config, positions, self._masking(component), self._turning, path)
+
+    def _masking(self, component: Tensor | None) -> Tensor | None:
+        """The components, where the policy keeps attention within them."""
+        return component if self.config.component_mask else None
+
+    def _turning(self, positions: Tensor) -> Rotation | None:
+        """What turns the queries and keys of tokens at positions [..., T, 2] metres."""
+        return self.encoding.rotation(positions.double() - near_origin(positions))
 
     def weigh(
         self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
@@ -100,22 +110,19 @@ class Policy(Learned):
         """What each token attends to when `decide` is given the same: of each layer the weights [B, H, T, T], with the
         robots first and then the goals, if it sees any."""
         self.check(message, positions, component, goals)
-        x, positions, turned = self._tokens(message, positions, goals)
-        mask = allowed(positions, self.config.attention_radius, component if self.config.component_mask else None)
-        pattern = Weighed(mask, turned)
+        x, positions = self._tokens(message, positions, goals)
+        mask = allowed(positions, self.config.attention_radius, self._masking(component))
+        pattern = Weighed(mask, self._turning(positions))
         self.mast(x, pattern)
         return pattern.weights
 
-    def _tokens(
-        self, message: Tensor, positions: Tensor, goals: Tensor | None
-    ) -> tuple[Tensor, Tensor, Rotation | None]:
-        """Embedded tokens [B, T, d], their positions [B, T, 2] metres and phases; T = N + G, robots first."""
+    def _tokens(self, message: Tensor, positions: Tensor, goals: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Embedded tokens [B, T, d], and their positions [B, T, 2] metres; T = N + G, robots first."""
         x = self.lift(message.to(self.dtype)).to(self.dtype)  # [B, N, d]
         if self.goal is not None and goals is not None:
             x = torch.cat((x, self.goal_tokens(goals)), dim=1)
             positions = torch.cat((positions, goals.to(positions.dtype)), dim=1)
-        x = self.encoding.embed(x, positions)
-        return x, positions, self.encoding.rotation(positions.double() - near_origin(positions))
+        return self.encoding.embed(x, positions), positions
 
     def goal_tokens(self, goals: Tensor) -> Tensor:
         """What stands for goals [B, G, 2] before their places are known, [B, G, d]."""
@@ -124,7 +131,7 @@ class Policy(Learned):
 
     def act(self, y: Tensor) -> Tensor:
         """Predictions [..., 2 or 3] from what the last layer gives, [..., d]."""
-        return feed(self.head, y).to(self.dtype) * self.config.action_scale
+        return feed(self.head, y, self.dtype) * self.config.action_scale
 
     def forward(
         self,
@@ -136,7 +143,16 @@ class Policy(Learned):
         path: str = "auto",
     ) -> Tensor:
         """Predictions [B, N, 2 or 3] from features [B, N, ...]; the rest as in `decide`."""
-        return self.decide(self.perceive(features), positions, component, goals, path=path)
+        few = features.shape[2:].numel() < self.config.width and features.shape[:2] == positions.shape[:2]
+        if self.config.variant == "C" or not few:
+            return self.decide(self.perceive(features), positions, component, goals, path=path)
+        # Few numbers per robot are quickly put in the pattern's order, as they are of predictions: tokens are not.
+        self.check(None, positions, component)
+        pattern = self.pattern(positions, component, path)
+        message = self.perceive(pattern.arrange(features))
+        self.check(message, positions)
+        x, _ = self._tokens(message, pattern.arrange(positions))
+        return self._answer(x, pattern)
 
     def trail(self, dt: float) -> Trail | None:
         """As in `Learned`: where the policy explores and remembers."""
@@ -153,11 +169,12 @@ class Policy(Learned):
         return explored(prediction, landmark, seeds, units, reach, away, self.config.exploration_push)
 
     def check(
-        self, message: Tensor, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
+        self, message: Tensor | None, positions: Tensor, component: Tensor | None = None, goals: Tensor | None = None
     ) -> None:
         """Raise an error that names what is wrong with the input of `decide`, if anything is."""
         check_positions(positions)
-        check_message(message, positions, self.config.message_width)
+        if message is not None:
+            check_message(message, positions, self.config.message_width)
         batch, robots, _ = positions.shape
         if component is not None:
             matrix = component.dtype == torch.bool

@@ -75,12 +75,14 @@ def takes_feed(inputs: int, hidden: int, outputs: int, device: torch.device) -> 
     return max(wide, out) <= _WIDEST and hidden % 32 == 0 and held <= _room(device)
 
 
-def feed(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float) -> Tensor:
-    """w2 @ leaky_relu(w1 @ x + b1) + b2 for rows x [n, inputs] of any precision -> [n, outputs], in that of the weights
-    w1 [hidden, inputs], w2 [outputs, hidden], b1, b2."""
+def feed(
+    x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, slope: float, given: torch.dtype | None = None
+) -> Tensor:
+    """w2 @ leaky_relu(w1 @ x + b1) + b2 for rows x [n, inputs] of any precision -> [n, outputs] in the precision
+    `given`, None: in that of the weights w1 [hidden, inputs], w2 [outputs, hidden], b1, b2."""
     x = x if x.stride(1) == 1 else x.contiguous()
     (hidden, inputs), outputs = w1.shape, len(w2)
-    y = torch.empty((len(x), outputs), dtype=w1.dtype, device=x.device)
+    y = torch.empty((len(x), outputs), dtype=given or w1.dtype, device=x.device)
     shape = _rows(len(x))
     _feed[(triton.cdiv(len(x), shape["ROWS"]),)](
         x, w1.contiguous(), b1, w2.contiguous(), b2, y, len(x), x.stride(0), slope,

@@ -6,6 +6,8 @@ reads the keys and values of a tile's runs once, for all its queries, and multip
 is decided pair by pair, from the places. Neighbour lists are not needed.
 """
 
+# ruff: noqa: RUF005 (Triton adds tuples, and knows no star)
+# mypy: disable-error-code="assignment"
 from __future__ import annotations
 
 import torch
@@ -16,6 +18,10 @@ from torch import Tensor
 from mast_swarm.space._gpu import apart
 
 _QUERIES, _KEYS, _WARPS = 16, 32, 1  # of a program: tokens of a tile, keys at a time
+# Heads of a program, at most. (1,000,000 tokens of 4 heads of 64 on an H200: 1 head takes 1.98 ms, 2 take 1.54, 4 take
+# 1.91; other tiles, stages and limits of registers take 1.68 and more.)
+_EACH = 2
+_LEAST = 1e-37  # of a squared radius, m^2: everyone is nearer than this to itself
 _LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -30,23 +36,34 @@ def _hull(begin, end, r, there, rows):
 @triton.jit(do_not_specialize=["tokens"])
 def _attend_tiles(
     q, kv, place, label, begin, end, answer, rows, tokens, q_stride, kv_stride, scale, squared,
-    LABELLED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    LABELLED: tl.constexpr, TEAMS: tl.constexpr, HEADS: tl.constexpr, EACH: tl.constexpr, D: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """One head of one tile."""
+    """EACH heads of one tile, which share the work of finding who is near whom.
+
+    Keys beyond the end of a run are infinitely far away: nobody is near them.
+    """
     WIDTH: tl.constexpr = HEADS * D
-    wide = tl.arange(0, D)
-    q += tl.program_id(0) % HEADS * D
-    kv += tl.program_id(0) % HEADS * D
-    answer += tl.program_id(0) % HEADS * D
-    r = tl.program_id(0) // HEADS * QUERIES + tl.arange(0, QUERIES)
+    FAR: tl.constexpr = float("inf")
+    tile, part = tl.program_id(0) // (HEADS // EACH), tl.program_id(0) % (HEADS // EACH)
+    r = tile * QUERIES + tl.arange(0, QUERIES)
     there = r < rows
     x, y = tl.load(place + 2 * r, mask=there, other=0.0), tl.load(place + 2 * r + 1, mask=there, other=0.0)
-    team = r // tokens * tokens  # the first of the environment
     own = tl.load(label + r, mask=there, other=0) if LABELLED else r
-    query = tl.load(q + r.to(tl.int64)[:, None] * q_stride + wide[None, :], mask=there[:, None], other=0.0)
-    highest = tl.full([QUERIES], float("-inf"), tl.float32)
-    total = tl.zeros([QUERIES], tl.float32)
-    found = tl.zeros([QUERIES, D], tl.float32)
+    team = r // tokens if TEAMS else r
+    wide = tl.arange(0, D)
+    first = (tile * QUERIES).to(tl.int64)
+    q += first * q_stride + part * (EACH * D)
+    answer += first * WIDTH + part * (EACH * D)
+    kv += part * (EACH * D)
+    asked = tl.arange(0, QUERIES)[:, None] * q_stride + wide[None, :]
+    listed = tl.arange(0, KEYS)[:, None] * kv_stride + wide[None, :]
+    queries, highest, total, found = (), (), (), ()
+    for head in tl.static_range(EACH):
+        queries = queries + (tl.load(q + head * D + asked, mask=there[:, None], other=0.0),)
+        highest = highest + (tl.full([QUERIES], float("-inf"), tl.float32),)
+        total = total + (tl.zeros([QUERIES], tl.float32),)
+        found = found + (tl.zeros([QUERIES, D], tl.float32),)
     # A tile may begin in one row of cells, or environment, and end in another. Then what its tokens see of the row
     # before theirs, of their own and of the next may overlap, and nobody counts twice: of the first what lies before
     # the second is looked at, and of the third what lies behind it. A token's first run ends before its second does,
@@ -59,27 +76,31 @@ def _attend_tiles(
         for start in range(low, high, KEYS):
             at = start + tl.arange(0, KEYS)
             inside = at < high
-            x2 = tl.load(place + 2 * at, mask=inside, other=0.0)
-            y2 = tl.load(place + 2 * at + 1, mask=inside, other=0.0)
+            x2 = tl.load(place + 2 * at, mask=inside, other=FAR)
+            y2 = tl.load(place + 2 * at + 1, mask=inside, other=FAR)
             near = apart(x2[None, :], y2[None, :], x[:, None], y[:, None]) < squared
-            near = near & (at[None, :] >= team[:, None]) & (at[None, :] < team[:, None] + tokens)
+            if TEAMS:
+                near = near & (team[:, None] == (at // tokens)[None, :])
             if LABELLED:
                 near = near & (own[:, None] == tl.load(label + at, mask=inside, other=0)[None, :])
-            near = (near | (r[:, None] == at[None, :])) & inside[None, :]
-            source = kv + at.to(tl.int64)[:, None] * kv_stride + wide[None, :]
-            keys = tl.load(source, mask=inside[:, None], other=0.0)
-            values = tl.load(source + WIDTH, mask=inside[:, None], other=0.0)
-            score = tl.where(near, tl.dot(query, tl.trans(keys)) * (scale * _LOG2E), float("-inf"))
-            above = tl.maximum(highest, tl.max(score, 1))
-            safe = tl.where(above == float("-inf"), 0.0, above)  # a row that has seen nobody near yet
-            p = tl.exp2(score - safe[:, None])
-            keep = tl.exp2(highest - safe)
-            total = total * keep + tl.sum(p, 1)
-            found = tl.dot(p.to(values.dtype), values, found * keep[:, None])
-            highest = above
-    total = tl.where(there, total, 1.0)
-    into = answer + r.to(tl.int64)[:, None] * WIDTH + wide[None, :]
-    tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
+            source = kv + tl.full([], start, tl.int64) * kv_stride
+            above, sums, sights = (), (), ()
+            for head in tl.static_range(EACH):
+                keys = tl.load(source + head * D + listed, mask=inside[:, None], other=0.0)
+                values = tl.load(source + WIDTH + head * D + listed, mask=inside[:, None], other=0.0)
+                score = tl.where(near, tl.dot(queries[head], tl.trans(keys)), float("-inf"))
+                top = tl.maximum(highest[head], tl.max(score, 1) * (scale * _LOG2E))
+                safe = tl.where(top == float("-inf"), 0.0, top)  # a row that has seen nobody near yet
+                p = tl.exp2(tl.fma(score, scale * _LOG2E, -safe[:, None]))
+                keep = tl.exp2(highest[head] - safe)
+                above = above + (top,)
+                sums = sums + (total[head] * keep + tl.sum(p, 1),)
+                sights = sights + (tl.dot(p.to(values.dtype), values, found[head] * keep[:, None]),)
+            highest, total, found = above, sums, sights
+    into = tl.arange(0, QUERIES)[:, None] * WIDTH + wide[None, :]
+    for head in tl.static_range(EACH):
+        sight = found[head] / tl.where(there, total[head], 1.0)[:, None]
+        tl.store(answer + head * D + into, sight.to(answer.dtype.element_ty), mask=there[:, None])
 
 
 def takes(heads: int, head_dim: int) -> bool:
@@ -100,10 +121,11 @@ def attend_tiles(
     """
     n, d = q.shape
     answer = torch.empty((n, d), dtype=q.dtype, device=q.device)
-    _attend_tiles[(triton.cdiv(n, _QUERIES) * heads,)](
+    each = min(_EACH, heads)
+    _attend_tiles[(triton.cdiv(n, _QUERIES) * (heads // each),)](
         q, kv, place, place if label is None else label, begin, end, answer, n, tokens, q.stride(0), kv.stride(0),
-        (d // heads) ** -0.5, squared,
-        LABELLED=label is not None, HEADS=heads, D=d // heads, QUERIES=_QUERIES, KEYS=_KEYS,
-        num_warps=_WARPS, num_stages=2, enable_fp_fusion=False,
+        (d // heads) ** -0.5, max(squared, _LEAST),
+        LABELLED=label is not None, TEAMS=tokens < n, HEADS=heads, EACH=each, D=d // heads, QUERIES=_QUERIES,
+        KEYS=_KEYS, num_warps=_WARPS, num_stages=2, enable_fp_fusion=False,
     )  # fmt: skip
     return answer

@@ -13,7 +13,7 @@ Symbols: n = B T tokens in flat numbering b T + i, E listed pairs, d width, H he
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,25 +45,31 @@ DENSE = {"cpu": 128, "cuda": 2048}
 _CPU_ROWS = 4096  # rows at a time without gradients
 _TILES = "attention by tiles"  # what its kernel is called
 SLACK = 1 + 1e-6  # cells are that much larger than the window, beyond any rounding of their borders
+Turn = Callable[[Tensor], Rotation | None]
+
+
+def unturned(positions: Tensor) -> None:
+    """No rotation of queries and keys."""
 
 
 def prepare(
-    config: PolicyConfig, positions: Tensor, component: Tensor | None, rotation: Rotation | None, path: str = "auto"
+    config: PolicyConfig, positions: Tensor, component: Tensor | None, turn: Turn = unturned, path: str = "auto"
 ) -> Pattern:
     """Who attends to whom in a policy of this config, to be computed by `path` (auto, or one of PATHS).
 
     positions [B, T, 2] metres; component: labels [B, T] or a matrix [B, T, T] bool ([b, i, j]: i may hear j), None for
-    no component mask; rotation: tables [B, T, d_a/2], None for no RoPE.
+    no component mask; turn: what gives the rotation of tokens at positions [B, T, 2], tables [B, T, d_a/2], or None for
+    no RoPE.
     """
     radius, head_dim = config.attention_radius, config.head_dim
     path = choose(path, positions.shape[1], radius, positions.device, config.heads, head_dim)
     if path == "dense" or radius is None:
-        return all_pairs(positions, radius, component, rotation, head_dim)
+        return all_pairs(positions, radius, component, turn(positions), head_dim)
     quiet = path == "kernel" and _by_cells(positions, component) and not torch.is_grad_enabled()
     if quiet and _TILES not in failed and half_of(positions) is not None and tiles.takes(config.heads, head_dim):
         _check_finite(positions)
-        return _by_kernel(positions.detach(), radius, component, rotation, tiled=True)
-    return find_window(positions, radius, component, path, rotation)
+        return _by_kernel(positions, radius, component, turn, tiled=True)
+    return find_window(positions, radius, component, path, turn)
 
 
 def _by_cells(positions: Tensor, component: Tensor | None) -> bool:
@@ -96,7 +102,7 @@ class Ordered(Pattern):
     rotation: Rotation | None  # tables [n, d_a/2], in that order
 
     def arrange(self, x: Tensor) -> Tensor:
-        return x if self.order is None else x.flatten(0, 1)[self.order].view_as(x)
+        return x if self.order is None else x.flatten(0, 1)[self.order].unflatten(0, x.shape[:2])
 
     def restore(self, y: Tensor) -> Tensor:
         if self.order is None:
@@ -173,7 +179,7 @@ class KernelWindow(Window):
         n = len(self.lists.count)
         if torch.is_grad_enabled() or x.device.type != "cpu" or n <= _CPU_ROWS:
             return super().run(blocks, x)
-        rows = self.arrange(x).flatten(0, 1)
+        rows = x.flatten(0, 1)
         parts = [slice(first, min(first + _CPU_ROWS, n)) for first in range(0, n, _CPU_ROWS)]
         every, lists = torch.arange(n), self.lists
         q, kv, result = torch.empty_like(rows), rows.new_empty(n, 2 * rows.shape[1]), torch.empty_like(rows)
@@ -189,21 +195,20 @@ class KernelWindow(Window):
         return result.view_as(x), None
 
 
-def find_window(
-    positions: Tensor, radius: float, component: Tensor | None, path: str, rotation: Rotation | None = None
-) -> Window:
+def find_window(positions: Tensor, radius: float, component: Tensor | None, path: str, turn: Turn = unturned) -> Window:
     """Everyone nearer than `radius` metres and of one component, and itself; arguments as in `prepare`."""
     points = positions.detach()
     _check_finite(points)
     matrix = component is not None and component.dtype == torch.bool
     if path == "kernel" and _by_cells(points, component):
-        return cast(Window, _by_kernel(points, radius, component, rotation, tiled=False))
+        return cast(Window, _by_kernel(positions, radius, component, turn, tiled=False))
     batch, tokens, _ = points.shape
     n = batch * tokens
     order = None
     if path == "kernel" and not matrix and tokens > _CPU_ROWS:  # so that neighbours lie near in memory
         order = Cells.build(points, torch.full((batch,), radius * SLACK, device=points.device)).order
-        points = points.reshape(-1, 2)[order].view_as(points)
+        positions = positions.reshape(-1, 2)[order].view_as(points)
+        points = positions.detach()
         component = None if component is None else component.flatten()[order]
     source, target = pairs_within(points, radius, "auto")  # sorted by target
     if component is not None:
@@ -216,7 +221,7 @@ def find_window(
     if matrix:
         turned = source.argsort(stable=True)
         back = _with_itself(target[turned], source[turned], n)
-    return (KernelWindow if path == "kernel" else Window)(order, _rows(rotation, order), forth, back)
+    return (KernelWindow if path == "kernel" else Window)(order, _rows(turn(positions)), forth, back)
 
 
 def _check_finite(positions: Tensor) -> None:
@@ -225,12 +230,9 @@ def _check_finite(positions: Tensor) -> None:
         raise MastError("positions hold NaN or infinity: check the state they come from")
 
 
-def _rows(rotation: Rotation | None, order: Tensor | None) -> Rotation | None:
-    """Tables [B, T, d_a/2] as [n, d_a/2], in that order."""
-    if rotation is None:
-        return None
-    cos, sin = (table.flatten(0, 1) for table in rotation)
-    return (cos, sin) if order is None else (cos[order], sin[order])
+def _rows(rotation: Rotation | None) -> Rotation | None:
+    """Tables [B, T, d_a/2] as [n, d_a/2]."""
+    return None if rotation is None else (rotation[0].flatten(0, 1), rotation[1].flatten(0, 1))
 
 
 def _with_itself(source: Tensor, target: Tensor, n: int) -> Lists:
@@ -244,16 +246,16 @@ def _with_itself(source: Tensor, target: Tensor, n: int) -> Lists:
     return Lists(rows, before + every, count + 1)
 
 
-def _by_kernel(
-    points: Tensor, radius: float, component: Tensor | None, rotation: Rotation | None, tiled: bool
-) -> Ordered:
+def _by_kernel(positions: Tensor, radius: float, component: Tensor | None, turn: Turn, tiled: bool) -> Ordered:
     """On a GPU: tokens in the order of their cells, which keeps those read together near in memory."""
-    batch, tokens, _ = points.shape
-    cells = Cells.build(points, torch.full((batch,), radius * SLACK, device=points.device))
-    order, there = cells.order, points.reshape(-1, 2)[cells.order]
+    batch, tokens, _ = positions.shape
+    cells = Cells.build(positions.detach(), torch.full((batch,), radius * SLACK, device=positions.device))
+    order = cells.order
+    positions = positions.reshape(-1, 2)[order].view_as(positions)
+    there = positions.detach().flatten(0, 1)
     begin, end, _ = cells.block(there, order // tokens)
     label = None if component is None else component.reshape(-1)[order].contiguous()
-    turned, runs = _rows(rotation, order), (begin.contiguous(), end.contiguous())
+    turned, runs = _rows(turn(positions)), (begin.contiguous(), end.contiguous())
     if tiled:
         return Tiled(order, turned, there, label, runs, radius)
     lists = Lists(*listed.kernels.neighbours(there, label, *runs, radius * radius))

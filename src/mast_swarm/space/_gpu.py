@@ -194,11 +194,12 @@ def _offsets(queries, points, index, out, count, each, n, k, NUMBERS: tl.constex
 
 @triton.jit(do_not_specialize=["bits"])
 def _count(
-    place, there, key, origin, side, size, count, queries, m, n, bits, squared: tl.float64,
+    place, who, there, key, origin, side, size, count, queries, m, n, bits, squared: tl.float64,
     AXIS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """How many points of the 3 x 3 cells around each query are nearer than the radius."""
     q = tl.minimum(tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES), queries - 1)
+    q = q if who is None else tl.load(who + q)
     b = q // m
     x, y = tl.load(place + 2 * q), tl.load(place + 2 * q + 1)
     _, columns, rows, _, column, _, row = _grid(origin, side, size, b, x, y)
@@ -413,13 +414,14 @@ def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
     return out
 
 
-def count_within(cells: Cells, queries: Tensor, points: Tensor, squared: float) -> Tensor:
-    """How many points [B, N, 2] are nearer to each query [B, M, 2] than the radius, the cells' side at most: [B, M]."""
+def count_within(cells: Cells, queries: Tensor, points: Tensor, who: Tensor | None, squared: float) -> Tensor:
+    """How many points [B, N, 2] are nearer to each query [B, M, 2] than the radius, the cells' side at most: [B, M].
+    who: all flat queries in the order in which they are done; None: as they come."""
     (batch, m, _), n = queries.shape, points.shape[1]
     count = torch.empty((batch, m), dtype=torch.int64, device=queries.device)
     _count[(triton.cdiv(batch * m, _QUERIES),)](
-        queries.contiguous(), points.reshape(-1, 2)[cells.order], cells.key, cells.origin, cells.side, cells.size,
-        count, batch * m, m, n, n.bit_length(), squared,
+        queries.contiguous(), who, points.reshape(-1, 2)[cells.order],
+        cells.key, cells.origin, cells.side, cells.size, count, batch * m, m, n, n.bit_length(), squared,
         AXIS=cells.AXIS, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
     return count

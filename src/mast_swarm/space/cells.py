@@ -154,7 +154,8 @@ def _nearest_by_kernel(queries: Tensor, points: Tensor, k: int, exclude_self: bo
     index = torch.empty((batch * m, k), dtype=torch.int64, device=queries.device)
     unproven = torch.empty(batch * m, dtype=torch.uint8, device=queries.device)
     box = points.aminmax(dim=1)
-    cells, waiting = _fine(points, box), None
+    cells = _fine(points, box)
+    waiting = cells.order if exclude_self and m == points.shape[1] else None  # neighbours look at the same together
     while True:
         reach = gpu.REACH if steady.may_ask() else 2**Cells.AXIS
         gpu.nearest(cells, queries, points, waiting, exclude_self, near, index, unproven, reach)
@@ -244,7 +245,8 @@ def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: 
     """As neighbours.count_within, N > 0."""
     batch, m, _ = queries.shape
     if _by_kernel(points):
-        return gpu.count_within(_wide(points, radius), queries, points, squared_radius)
+        cells = _wide(points, radius)
+        return gpu.count_within(cells, queries, points, cells.order if queries is points else None, squared_radius)
     count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
     for query, _ in _near_pairs(queries, points, radius, squared_radius):
         count.scatter_add_(0, query, torch.ones_like(query))
