@@ -81,6 +81,10 @@ class Config:
     out: Path = Path(__file__).parent / "results" / "processes.json"
     """File for the result."""
 
+    def __post_init__(self) -> None:
+        if min(self.turns, self.cells) < 1:
+            raise SystemExit(f"--turns {self.turns} --cells {self.cells}: give 1 or more of each")
+
 
 def main(config: Config) -> None:
     found: dict[str, list[float]] = {way: [] for way in WAYS}
