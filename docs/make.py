@@ -16,6 +16,7 @@ from typing import Any
 import make_coverage
 import make_robots
 import make_scale
+import make_sharp
 import make_swarm
 import make_trials
 import make_wire
@@ -55,7 +56,9 @@ def beside(policies: tuple[str, ...], times: tuple[float, ...]) -> str:
         (row,) = (r for r in rows[RIVALS[policy][0]] if (r["policy"], r["metric"], r["t"]) == (called, metric, t))
         return f"{row['mean']:.{digits}f} ± {row['ci95']:.{digits}f}"
 
-    body = []
+    sharp = make_sharp.find("tested", 3, channel=make_sharp.AGE)
+    cells = [make_trials.cell(sharp["each"][f"{t:g}"]) for t in times]
+    body = [[f"`{make_sharp.NAME}`, `--max-age 30`", "1 s per hop", *cells, "not measured", "not measured"]]
     for policy in policies:
         cells = [at(policy, "success_rate", t, 3) for t in times]
         ends = [at(policy, "distance", 800.0, 0) + " m", at(policy, "collisions", 800.0, 2)]
@@ -140,8 +143,10 @@ def scenario_results() -> str:
         path = DOCS / "results/navigation" / f"scenario-{name}.json"
         if path.exists():
             cells = (at_end(path, policy) for policy in ("mast-m", "dhba-8"))
-            body.append([f"`{name}`", *(f"{mean:.3f} ± {half:.3f}" for mean, half in cells)])
-    return table(["scenario, t = 800 s", "`mast-m`, 1 s per hop", "`dhba-8`, no delay"], body)
+            sharp = make_sharp.find("tested", 3, scenario=name, channel=make_sharp.AGE)["each"]["800"]
+            body.append([f"`{name}`", make_trials.cell(sharp), *(f"{mean:.3f} ± {half:.3f}" for mean, half in cells)])
+    late = [f"`{make_sharp.NAME}`, `--max-age 30`, 1 s per hop", "`mast-m`, 1 s per hop"]
+    return table(["scenario, t = 800 s", *late, "`dhba-8`, no delay"], body)
 
 
 def train_benchmark() -> str:
@@ -292,6 +297,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "play-room": play_room,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
+    **make_sharp.NUMBERS,
     **make_trials.NUMBERS,
     **make_swarm.NUMBERS,
     **make_robots.NUMBERS,
