@@ -31,7 +31,7 @@ TASK = Task(
     starts=f"{_HERE}.scenarios:scenario",
     compared=("lsap", "dhba-4"),
     demo=Demo(
-        ("mast-m", "dhba-8"),
+        ("mast-m-sharp", "dhba-8"),
         steps=300,
         config=NavigationConfig(scenario="clusters-5-5"),
         outcome="reached {success_rate:.0%} of the goals",
