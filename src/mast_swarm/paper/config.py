@@ -42,7 +42,7 @@ class ReproduceConfig:
     """Cells at a time, each in a process of its own; unset: 1 on a GPU, else one per processor core."""
     together: Annotated[int | None, _UNSET, tyro.conf.DisallowNone] = None
     """Policies that are trained at once where they differ in their encodings and windows alone; unset: 25 on a GPU,
-    which one leaves idle, and 1 on a CPU and with --ray."""
+    1 on a CPU and with --ray."""
     ray: Annotated[str | None, _UNSET, tyro.conf.DisallowNone] = None
     """HOST:PORT of a Ray cluster on which cells run, or auto; unset: on this machine."""
     gpus: float = 0.0
