@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
-from typing import cast
+from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from mast_swarm.evaluate.actors import Central, Decentral
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.kernels import KernelFailed
 from mast_swarm.steady import Steady
+from mast_swarm.tasks.world import State, overwrite
 
 _ROOM = 1.25  # how long lists may become, in units of what they are when a graph is captured
 
@@ -32,32 +34,45 @@ def captured(
     a stream."""
     if device.type != "cuda":
         return work
-    warm = torch.cuda.Stream() if stream is None else stream
-    warm.wait_stream(torch.cuda.current_stream())
+    stream = _aside(device) if stream is None else stream
+    stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     with steady.graphed():
         try:
-            with torch.cuda.stream(warm):
+            with torch.cuda.stream(stream):
                 for _ in range(2):
                     work()
                 with _never_waiting() if alone else nullcontext():
                     work()
         finally:  # of work that failed too: whoever uses its memory next must not do so before it ends
-            torch.cuda.current_stream().wait_stream(warm)
-        with torch.cuda.graph(graph, stream=stream):
+            torch.cuda.current_stream().wait_stream(stream)
+        # Torch leaves its stream in place where a capture fails: the outer context puts back the caller's.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, stream=stream):
             work()
     return graph.replay
+
+
+@cache
+def _aside(device: torch.device) -> torch.cuda.Stream:
+    """Where graphs are captured. One for all, since torch keeps a workspace of cuBLAS for each stream for good."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
 def _never_waiting() -> Iterator[None]:
     """Whatever in here would wait for the GPU raises a RuntimeError."""
-    before = torch.cuda.get_sync_debug_mode()
+    before, waits = torch.cuda.get_sync_debug_mode(), torch.cuda.synchronize
+
+    def refused(device: Any = None) -> None:
+        raise RuntimeError("torch.cuda.synchronize waits for the GPU")
+
     with warnings.catch_warnings(action="ignore"):  # torch says that it may miss some
         torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.synchronize = refused  # missed by torch's mode
     try:
         yield
     finally:
+        torch.cuda.synchronize = waits
         torch.cuda.set_sync_debug_mode(before)
 
 
@@ -178,8 +193,8 @@ class CapturedLoop:
             after = self.loop.state
         finally:
             self.loop.state = state
-        for name, ours in vars(state).items():
-            ours.copy_(getattr(after, name))
+        _check_alike(state, after)
+        overwrite(state, after)
         for name, value in self.actor.memory().items():
             if value is not self.memory[name]:
                 self.memory[name].copy_(value)
@@ -194,6 +209,14 @@ class CapturedLoop:
         for name, value in self.loop.world.metrics(self.loop.state).items():
             rows = self.metrics[name]
             rows.index_copy_(1, self.at.clamp_max(rows.shape[1] - 1), value[:, None])  # warming up runs past the end
+
+
+def _check_alike(state: State, after: State) -> None:
+    """The tensors that a graph knows are of one type and shape for good."""
+    for name, part in vars(state).items():
+        before, now = (f"{one.dtype} {list(one.shape)}" for one in (part, getattr(after, name)))
+        if before != now:
+            raise RuntimeError(f"{name} of the state was {before} and is {now} after a step")
 
 
 def capturable(loop: Loop) -> bool:
@@ -226,9 +249,14 @@ def capture(loop: Loop, instants: int, settles: int | None = None) -> CapturedLo
                 return None
 
 
+told: set[tuple[str, str]] = set()  # tasks whose steps were not captured, and why
+
+
 def _tell(loop: Loop, reason: str) -> None:
-    logging.getLogger("mast_swarm").warning(
-        "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s",
-        loop.world.task,
-        reason.splitlines()[0],
-    )
+    """Say it once: an evaluation has many batches and policies."""
+    found = loop.world.task, reason.splitlines()[0]
+    if found not in told:
+        told.add(found)
+        logging.getLogger("mast_swarm").warning(
+            "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s", *found
+        )
