@@ -1,5 +1,5 @@
-"""Compiles the GPU kernels of lists and wide views for an H100 or H200 without one: prints a line for each, its name
-and bytes of shared memory.
+"""Compiles the GPU kernels of the relay, of lists and of wide views for an H100 or H200 without one: prints a line for
+each, its name and bytes of shared memory.
 
 A program of its own (`test_compiled` runs it): it takes the place of Triton's driver, and launches only compile.
 """
@@ -14,7 +14,8 @@ from triton.runtime import JITFunction, driver
 
 torch.cuda.is_available = lambda: True  # so that kernels are imported as on a GPU
 
-from mast_swarm.comms import near_kernels, wide_kernels  # noqa: E402
+from mast_swarm.comms import Channel, Relay, near_kernels, wide_kernels  # noqa: E402
+from mast_swarm.comms import kernels as table_kernels  # noqa: E402
 
 LONG, DOUBLE = {"dtype": torch.int64}, {"dtype": torch.float64}
 
@@ -53,13 +54,22 @@ def lists(robots: int, columns: int, layers: int, kept: torch.Tensor | None) -> 
     near_kernels.hold((origin, table[0]), alive, torch.zeros(32 * robots, 2), 1001.0, shape)
 
 
+def table(environments: int, robots: int, loss: float) -> None:
+    state = Relay(Channel(1.0), 1.0).start(range(environments), robots, 256)
+    table_kernels.sample(state, state.messages[:, 0], state.positions[:, 0], 20)
+    heard = torch.zeros(environments, robots, robots, dtype=torch.bool)
+    table_kernels.hop(state, heard, [state.chance], loss)
+
+
 def views(columns: int, heads: int, dtype: torch.dtype, layers: int = 4) -> None:
     own, positions = torch.zeros(9, **LONG), torch.zeros(9, 2)
     entry, reached = wide_kernels.levels(torch.zeros(9, columns, **LONG), own, positions, 250.0, layers)
     qkv = torch.zeros(9, 768, dtype=dtype)
     for layer in range(1, layers + 1):
-        given = (qkv[:, :256], qkv[:, 256:], (entry, reached, positions), (own, own))
-        wide_kernels.attend(*given, layer, 9, 250.0, heads)
+        given = (entry, reached, torch.zeros(layers + 1, 9, **LONG))
+        wide_kernels.rows(*given, layer, 9)
+        for rows in (9, 900):
+            wide_kernels.attend(qkv[:, :256], qkv[:, 256:], *given, positions, layer, rows, 250.0, heads)
 
 
 if __name__ == "__main__":
@@ -67,5 +77,8 @@ if __name__ == "__main__":
     JITFunction.__getitem__ = compiled
     lists(1000, 448, 1, None)
     lists(1000, 704, 2, torch.ones(9, dtype=torch.bool))
+    table(100, 100, 0.0)
+    table(1, 1000, 0.1)
+    views(100, 4, torch.bfloat16)
     views(360, 4, torch.bfloat16)
     views(700, 8, torch.float32)
