@@ -115,15 +115,15 @@ def rooms_for(total: Tensor, most: Sequence[int], more: Sequence[int]) -> tuple[
     """Places for as many as total [n] int64 says, and each at most `most`: just as many, and None. In steady work what
     has to do, and the same on the device [n], where whoever fills the places must leave out what finds none.
 
-    more: places that there are in any case. Beyond them there is half the room that lists get: work on places that stay
-    empty takes as long as on others, and the totals of many change less than each.
+    more: places to spare in any case; there is one at least. Beyond them there is half the room that lists get: work on
+    places that stay empty takes as long as on others, and the totals of many change less than each.
     """
     steady = _current.get()
     if steady is None:
         return total.tolist(), None
     if steady.given is None:
         share, exact = (1 + steady.room) / 2, min(1.0, steady.room)
-        needed = [int(max(share * n, exact * n + some)) for n, some in zip(total.tolist(), more, strict=True)]
+        needed = [int(max(1, share * n, exact * n + some)) for n, some in zip(total.tolist(), more, strict=True)]
         rooms = [min(n, limit) for n, limit in zip(needed, most, strict=True)]
         return answer(lambda: (rooms, torch.tensor(rooms, device=total.device)))
     rooms, device = answer(lambda: ([0], total))

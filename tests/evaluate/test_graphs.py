@@ -455,12 +455,12 @@ def test_robots_alone_whose_messages_find_no_slot(monkeypatch: pytest.MonkeyPatc
     """More stamps of a robot are on their way than there are slots: periods run again with more."""
     monkeypatch.setattr(relay, "_FIRST_SLOTS", 1)
     monkeypatch.setattr(CapturedLoop, "LOOK", 2)
-    config = mast_swarm.NavigationConfig(agents=few(12, 4))
+    config = mast_swarm.NavigationConfig(agents=few(12, 3))
     world, policy, channel = mast_swarm.Navigation(config, DEVICE), mast_swarm.Policy(SMALL, seed=1), Channel(1.0)
-    plain = rollout(world, policy.to(DEVICE), [3], 5, channel=channel, plain=True)
+    plain = rollout(world, policy.to(DEVICE), [3], 4, channel=channel, plain=True)
     with torch.inference_mode():
         loop = Loop(world, make_actor(policy, world, channel))
-        whole = captured_rollout(loop, [3], 5, settles=1)
+        whole = captured_rollout(loop, [3], 4, settles=1)
     assert whole.room > 1.25 and isinstance(loop.actor, Decentral)
     assert loop.actor.run.state.messages.shape[1] > 1
     torch.testing.assert_close(whole.loop.state.positions, plain.state.positions, rtol=0, atol=1e-3)

@@ -77,8 +77,9 @@ def _attend(
     QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One head of one view: its rows of level <= `level` attend to those of one level more. above, below: where the
-    view's rows begin in this layer and in the one below."""
-    view, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    view's rows begin in this layer and in the one below. The heads of a view follow each other: rows lie head by head,
+    and are then read from end to end at about the same time."""
+    view, head = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
     entry, reached = entry + view * columns, reached + view
     above, below = tl.load(above + view), tl.load(below + view)
     each = tl.arange(0, LEVELS)
@@ -178,7 +179,7 @@ def attend(
     """
     level, d, levels = len(reached) - 1 - layer, q.shape[1], len(reached)
     answer = torch.empty((count, d), dtype=q.dtype, device=q.device)
-    _attend[(len(entry), heads)](
+    _attend[(len(entry) * heads,)](
         q, kv, entry, positions, reached, begin[level], begin[level + 1], answer, q.stride(0), kv.stride(0),
         entry.shape[1], levels, reached.stride(0), level, radius * radius, (d // heads) ** -0.5 / math.log(2),
         FIRST=layer == 1, HEADS=heads, D=d // heads, LEVELS=triton.next_power_of_2(levels),
