@@ -4,8 +4,9 @@ Three cases. Where there are a GPU and Triton, kernels run on tensors of the GPU
 environment has TRITON_INTERPRET=1 and Triton is installed, Triton's interpreter runs them in numpy, and the CPU stands
 for the GPU: slow, for tests alone. Everywhere else there are no kernels, and Triton is never imported.
 
-A module that has kernels imports them where `USABLE` says so, and asks `on_gpu` before it gives them a tensor. A kernel
-that a GPU or its compiler does not take costs speed and nothing else: `tried` goes on without it and says so.
+A module that has kernels imports them where `USABLE` says so, and asks `on_gpu` before it gives them a tensor. Where it
+asks by `tried`, a kernel that a GPU or its compiler does not take costs speed and nothing else: plain torch takes its
+place, which is said. Elsewhere it is an error.
 """
 
 from __future__ import annotations

@@ -110,6 +110,15 @@ def test_memory_bounds_how_many_environments_run_at_once() -> None:
     assert _batch(Coverage(CoverageConfig(agents=700, side=64.0, sensor=16.0)), 0, "gaussians") == 2
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU's memory")
+def test_memory_that_torch_keeps_for_later_is_free() -> None:
+    """That of the graphs of the policy before, for example."""
+    world = Coverage(CoverageConfig(agents=128, side=2048.0), "cuda")
+    size = _batch(world, 0, "gaussians")
+    torch.empty(int(0.6 * torch.cuda.mem_get_info()[0]), dtype=torch.uint8, device="cuda")
+    assert _batch(world, 0, "gaussians") == pytest.approx(size, rel=0.05)
+
+
 @pytest.mark.parametrize(("task", "drawn"), [("navigation", 5), ("coverage", 1)])
 def test_start_states_are_tried_where_that_tells_something(
     task: str, drawn: int, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,21 @@ REMEMBERS = dataclasses.replace(SMALL, exploration_memory=2)
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
 
 
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be captured is said once in a process, and here once in a test."""
+    monkeypatch.setattr(graphs, "told", set())
+
+
+def searching(config: mast_swarm.PolicyConfig) -> mast_swarm.Policy:
+    """A policy whose robots do explore: an untrained one predicts no speed that a heading could fill."""
+    policy = mast_swarm.Policy(config, seed=1)
+    with torch.no_grad():
+        policy.head[-1].weight[:2] *= 0.1
+        policy.head[-1].bias[2] = 1.0
+    return policy
+
+
 def captured_rollout(loop: Loop, seeds: list[int], steps: int, **room: float) -> CapturedLoop:
     """On the CPU the work of a graph runs as it is, so its logic is tested everywhere."""
     loop.start(seeds)
@@ -51,7 +66,7 @@ def test_captured_steps_are_those_of_a_rollout(
     monkeypatch.setattr(CapturedLoop, "LOOK", 4)
     monkeypatch.setattr(explore, "EVERY", 2.0)
     world, seeds, steps = mast_swarm.Navigation(NAVIGATION), [3, 4], 10
-    policy = mast_swarm.Policy(config, seed=1)
+    policy = searching(config)
     plain = rollout(world, policy, seeds, steps)
     with torch.inference_mode():
         whole = captured_rollout(Loop(world, Central(policy, world)), seeds, steps)
@@ -78,7 +93,7 @@ def test_steps_of_a_large_team(room: float, large_from_one: None, monkeypatch: p
     monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     config = mast_swarm.NavigationConfig(agents=few(300, 5))
     world, seeds, steps = mast_swarm.Navigation(config, DEVICE), few([3, 4], [3]), few(40, 2)
-    policy = mast_swarm.Policy(REMEMBERS, seed=1).to(DEVICE)
+    policy = searching(REMEMBERS).to(DEVICE)
     plain = rollout(world, policy, seeds, steps, plain=True)
     with torch.inference_mode():
         whole = captured_rollout(Loop(world, Central(policy, world)), seeds, steps, room=room)
@@ -197,11 +212,17 @@ def test_what_cannot_be_captured_runs_as_before(
     def captured(work, device, alone):
         captures.append(work)
         if fails == "at once" or (fails == "later" and len(captures) > 1):
-            raise torch.OutOfMemoryError("no memory")
+            with monkeypatch.context() as patch:  # in the middle of a period, when robots have decided
+                patch.setattr(world, "step", no_memory)
+                work()
         return work
 
+    def no_memory(state, command):
+        raise torch.OutOfMemoryError("no memory")
+
     monkeypatch.setattr(graphs, "captured", captured)
-    world, policy = Growing(NAVIGATION), mast_swarm.Policy(REMEMBERS, seed=1)
+    monkeypatch.setattr(explore, "EVERY", 2.0)
+    world, policy = Growing(NAVIGATION), searching(REMEMBERS)
     plain = rollout(world, policy, [3, 4], 20, plain=True)
     with caplog.at_level(logging.WARNING, "mast_swarm"):
         ran = rollout(world, policy, [3, 4], 20)
@@ -212,11 +233,50 @@ def test_what_cannot_be_captured_runs_as_before(
         assert (ran.metrics[metric] == values).all()
 
 
+class Remembering(mast_swarm.Navigation):
+    """Robots sense where they were, too: a tensor of the state before."""
+
+    def step(self, state, command):
+        return dataclasses.replace(super().step(state, command), velocity=state.positions)
+
+
+def test_a_world_may_remember_where_robots_were() -> None:
+    world, policy = Remembering(NAVIGATION), mast_swarm.Policy(SMALL, seed=1)
+    plain = rollout(world, policy, [3, 4], 3)
+    with torch.inference_mode():
+        whole = captured_rollout(Loop(world, Central(policy, world)), [3, 4], 3)
+    assert not torch.equal(plain.state.velocity, plain.state.positions)
+    assert torch.equal(whole.loop.state.velocity, plain.state.velocity)
+    assert torch.equal(whole.loop.state.positions, plain.state.positions)
+
+
+class Rounded(mast_swarm.Navigation):
+    """Of another type at the start than after a step."""
+
+    def begin(self, *drawn):
+        start = super().begin(*drawn)
+        return dataclasses.replace(start, velocity=start.velocity.half())
+
+
+def test_a_state_that_changes_its_type_is_not_captured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes after would be rounded to the type of the start. It is said once, however many batches there are."""
+    monkeypatch.setattr(graphs, "capturable", lambda loop: True)
+    world, policy = Rounded(NAVIGATION), mast_swarm.Policy(SMALL, seed=1)
+    plain = rollout(world, policy, [3, 4], 20, plain=True)
+    with caplog.at_level(logging.WARNING, "mast_swarm"):
+        for _ in range(2):
+            ran = rollout(world, policy, [3, 4], 20)
+            assert torch.equal(ran.state.velocity, plain.state.velocity)
+    assert caplog.text.count("velocity of the state was torch.float16") == 1
+
+
 def test_a_graph_is_captured_without_a_kernel_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*given):
         raise TypeError("no such instruction")
 
-    world, policy = mast_swarm.Navigation(NAVIGATION), mast_swarm.Policy(REMEMBERS, seed=1)
+    world, policy = mast_swarm.Navigation(NAVIGATION), searching(REMEMBERS)
     plain = rollout(world, policy, [3], 16, plain=True)
     monkeypatch.setattr(graphs, "capturable", lambda loop: True)
     monkeypatch.setattr(kernels, "INTERPRETED", False)
@@ -268,17 +328,41 @@ def test_a_short_rollout_is_not_written_past_its_end() -> None:
         torch.testing.assert_close(whole.metrics[name].float().cpu(), torch.from_numpy(values), rtol=0, atol=1e-4)
 
 
+WAITS = {
+    "asks for a number": lambda positions: float(positions.sum()),
+    "waits for all": lambda positions: torch.cuda.synchronize(),
+    "waits for a stream": lambda positions: torch.cuda.current_stream().synchronize(),
+}
+
+
 @on_a_gpu
-def test_a_world_that_waits_for_the_gpu_runs_as_before(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("how", WAITS)
+def test_a_world_that_waits_for_the_gpu_runs_as_before(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is found out before anything is captured: of a capture that fails torch keeps memory and stream for good."""
+
     class Waiting(mast_swarm.Navigation):
         def observe(self, state):
-            float(state.positions.sum())  # asks the GPU for a number
+            WAITS[how](state.positions)
             return super().observe(state)
 
+    stream = torch.cuda.current_stream()
     with caplog.at_level(logging.WARNING, "mast_swarm"):
         ran = rollout(Waiting(NAVIGATION, "cuda"), "mast-m", [0], 20)
     assert "cannot be captured" in caplog.text
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.empty_cache()  # an error while torch takes a capture for unfinished
     plain = rollout(mast_swarm.Navigation(NAVIGATION, "cuda"), "mast-m", [0], 20, plain=True)
+    torch.testing.assert_close(ran.state.positions, plain.state.positions)
+
+
+@on_a_gpu
+def test_the_safety_layer_runs_without_a_graph(caplog: pytest.LogCaptureFixture) -> None:
+    """How many robots are in each other's way only the data say."""
+    world = mast_swarm.Navigation(NAVIGATION, "cuda")
+    plain = rollout(world, "mast-m", [0, 1], 20, safe=True, plain=True)
+    with caplog.at_level(logging.WARNING, "mast_swarm"):
+        ran = rollout(world, "mast-m", [0, 1], 20, safe=True)
+    assert "cannot be captured" in caplog.text
     torch.testing.assert_close(ran.state.positions, plain.state.positions)
 
 
@@ -308,3 +392,21 @@ def test_robots_alone_wait_only_for_their_views(name: str, delay: float, loss: f
     views = {f"views.py {part}" for part in ("look", "windows", "nodes", "_alike")}
     known = views | {"kernels.py windows", "decentral.py _entries"} | ({"relay.py _links"} if loss else set())
     assert set(found) <= (set() if "lpac" in name else known)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_rollout_on_another_gpu_than_the_current_one() -> None:
+    one, other = (rollout(mast_swarm.Navigation(NAVIGATION, f"cuda:{n}"), "mast-m", [0, 1], 20) for n in range(2))
+    torch.testing.assert_close(one.state.positions.cpu(), other.state.positions.cpu(), rtol=0, atol=1e-3)
+
+
+@on_a_gpu
+def test_graphs_leave_no_memory_behind() -> None:
+    """A long evaluation captures one for each batch and policy: neither their pools nor workspaces pile up."""
+    world, held = mast_swarm.Navigation(NAVIGATION, "cuda"), []
+    for count in (2, 40):
+        for seed in range(count):
+            rollout(world, "mast-m", [seed], 16, precision="bf16")
+        torch.cuda.empty_cache()
+        held.append(torch.cuda.memory_reserved())
+    assert held[1] <= held[0]

@@ -399,3 +399,11 @@ def test_offsets_are_differences_and_zero_where_nothing_is() -> None:
         j = int(index[b, i, c])
         expected = points[b, j] - queries[b, i] if j >= 0 else torch.zeros(2)
         assert torch.equal(found[b, i, c], expected)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("radius", [1e25, math.inf])
+def test_a_radius_whose_square_fp32_cannot_hold_means_everybody(radius: float) -> None:
+    points = torch.rand(2, 5, 2) * 1e9
+    assert squared(radius, torch.float32) == math.inf and squared(1.1, torch.float32) == np.float32(1.1 * 1.1)
+    assert (count_within(points, points, radius) == 5).all() and radius_graph(points, radius).adjacency().sum() == 40

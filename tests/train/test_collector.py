@@ -200,3 +200,14 @@ def test_validation_is_the_same_each_time_and_sees_the_policy_change(small: Trai
         policy.head[-1].bias.add_(1.0)
     validator.headlines()
     assert not torch.equal(end, validator.team.state.positions)
+
+
+def test_a_world_may_remember_where_robots_were(small: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a tensor of the state before a step is one of the state after it, under another name."""
+    made = collector(small)
+    made.begin(0)
+    world, before = made.team.world, made.team.state.positions.clone()
+    moves = world.step
+    monkeypatch.setattr(world, "step", lambda state, u: replace(moves(state, u), velocity=state.positions))
+    step(made)
+    assert torch.equal(made.team.state.velocity, before) and not torch.equal(made.team.state.positions, before)

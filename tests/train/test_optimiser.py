@@ -134,6 +134,19 @@ def test_weights_in_one_piece_are_kept_and_taken_up(small: TrainConfig) -> None:
             torch.testing.assert_close(end[name], value, rtol=1e-3, atol=1e-5)
 
 
+def test_a_parameter_that_was_never_used_does_not_set_the_steps_back() -> None:
+    """Torch keeps nothing of it, and weights in one piece have one number of steps for all."""
+    policy = make(SMALL, seed=1)
+    last = [name for name, _ in policy.named_parameters()][-1]
+    given_ = (policy, None, torch.tensor(1e-3), Settings(0.0, None, None))
+    plain, flat = PlainAdamW(*given_, lambda longest: None), FlatAdamW(*given_, None)
+    for _ in range(3):
+        plain.learn(sum(p.square().sum() for name, p in policy.named_parameters() if name != last))
+    flat.take_up(plain.state)
+    assert last not in plain.state and float(flat.steps) == 3
+    assert not flat.state[last]["exp_avg"].any() and flat.mean.any()
+
+
 @pytest.mark.parametrize("flat", [True, False])
 def test_who_acts_has_weights_of_its_own(small_coverage: TrainConfig, flat: bool) -> None:
     """They, and the running statistics, change when they are handed over and not before."""

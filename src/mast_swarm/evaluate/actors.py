@@ -17,7 +17,7 @@ from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.failures import survivors
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.comms.relay import Held, Relay, slot_of
+from mast_swarm.comms.relay import Held, Relay, slot_of, stamp_of
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
@@ -120,9 +120,10 @@ class Talking:
         mark("relay")
         batch, robots = held.alive.shape
         environment = torch.arange(batch, device=said.device)[:, None, None]
-        slot = slot_of(held.newest).clamp_max(held.messages.shape[1] - 1)
+        newest = held.newest  # of lists a table is made each time
+        slot = slot_of(newest).clamp_max(held.messages.shape[1] - 1)
         news = held.messages[environment, slot, torch.arange(robots, device=said.device)]
-        age = torch.where(held.newest >= 0, held.step - held.stamps.long(), -1)
+        age = torch.where(newest >= 0, held.step - stamp_of(newest), -1)
         command = self.controller.act(state, observation, Heard(age, news, self.hop))
         command = checked_command(command, tuple(state.positions.shape)) * held.alive[..., None]
         mark("control")

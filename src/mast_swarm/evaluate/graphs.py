@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
-from typing import cast
+from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from mast_swarm.evaluate.actors import Central
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.kernels import KernelFailed
 from mast_swarm.steady import Steady
+from mast_swarm.tasks.world import State, overwrite
 
 
 def captured(
@@ -30,32 +32,45 @@ def captured(
     a stream."""
     if device.type != "cuda":
         return work
-    warm = torch.cuda.Stream() if stream is None else stream
-    warm.wait_stream(torch.cuda.current_stream())
+    stream = _aside(device) if stream is None else stream
+    stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     with steady.graphed():
         try:
-            with torch.cuda.stream(warm):
+            with torch.cuda.stream(stream):
                 for _ in range(2):
                     work()
                 with _never_waiting() if alone else nullcontext():
                     work()
         finally:  # of work that failed too: whoever uses its memory next must not do so before it ends
-            torch.cuda.current_stream().wait_stream(warm)
-        with torch.cuda.graph(graph, stream=stream):
+            torch.cuda.current_stream().wait_stream(stream)
+        # Torch leaves its stream in place where a capture fails: the outer context puts back the caller's.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, stream=stream):
             work()
     return graph.replay
+
+
+@cache
+def _aside(device: torch.device) -> torch.cuda.Stream:
+    """Where graphs are captured. One for all, since torch keeps a workspace of cuBLAS for each stream for good."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
 def _never_waiting() -> Iterator[None]:
     """Whatever in here would wait for the GPU raises a RuntimeError."""
-    before = torch.cuda.get_sync_debug_mode()
+    before, waits = torch.cuda.get_sync_debug_mode(), torch.cuda.synchronize
+
+    def refused(device: Any = None) -> None:
+        raise RuntimeError("torch.cuda.synchronize waits for the GPU")
+
     with warnings.catch_warnings(action="ignore"):  # torch says that it may miss some
         torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.synchronize = refused  # missed by torch's mode
     try:
         yield
     finally:
+        torch.cuda.synchronize = waits
         torch.cuda.set_sync_debug_mode(before)
 
 
@@ -133,6 +148,9 @@ class CapturedLoop:
     def _put_back(self) -> None:
         for before, now in zip(self.looked_at, self.kept, strict=True):
             now.copy_(before)
+        trail = self.actor.trail
+        if trail is not None:  # a period that failed may have left others there
+            trail.instant, trail.past = self.trail
 
     def _unasking(self) -> None:
         with self.steady.granted():
@@ -142,8 +160,8 @@ class CapturedLoop:
         self._measure()
         self.loop.sense()
         after = self.loop.world.step(self.loop.state, self.loop.decide())
-        for name, ours in vars(self.loop.state).items():
-            ours.copy_(getattr(after, name))
+        _check_alike(self.loop.state, after)
+        overwrite(self.loop.state, after)
         self.at += 1
         trail = self.actor.trail
         if trail is not None:  # back into the tensors that the graph knows
@@ -154,6 +172,14 @@ class CapturedLoop:
         for name, value in self.loop.world.metrics(self.loop.state).items():
             rows = self.metrics[name]
             rows.index_copy_(1, self.at.clamp_max(rows.shape[1] - 1), value[:, None])  # warming up runs past the end
+
+
+def _check_alike(state: State, after: State) -> None:
+    """The tensors that a graph knows are of one type and shape for good."""
+    for name, part in vars(state).items():
+        before, now = (f"{one.dtype} {list(one.shape)}" for one in (part, getattr(after, name)))
+        if before != now:
+            raise RuntimeError(f"{name} of the state was {before} and is {now} after a step")
 
 
 def capturable(loop: Loop) -> bool:
@@ -183,9 +209,14 @@ def capture(loop: Loop, instants: int) -> CapturedLoop | None:
                 return None
 
 
+told: set[tuple[str, str]] = set()  # tasks whose steps were not captured, and why
+
+
 def _tell(loop: Loop, error: RuntimeError) -> None:
-    logging.getLogger("mast_swarm").warning(
-        "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s",
-        loop.world.task,
-        (str(error).splitlines() or [type(error).__name__])[0],
-    )
+    """Say it once: an evaluation has many batches and policies."""
+    found = loop.world.task, (str(error).splitlines() or [type(error).__name__])[0]
+    if found not in told:
+        told.add(found)
+        logging.getLogger("mast_swarm").warning(
+            "steps of task %s cannot be captured as a CUDA graph and run one kernel after the other: %s", *found
+        )

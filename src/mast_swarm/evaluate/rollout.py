@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,8 +71,7 @@ def rollout(
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
     seeds = list(seeds)
     loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
-    few = enough_for(len(seeds) * world.config.agents) if world.device.type == "cpu" else nullcontext()
-    with torch.inference_mode(), few:
+    with torch.inference_mode(), _on(world.device, len(seeds) * world.config.agents):
         knowledge = Knowledge(loop, record, steps)
         loop.start(seeds, scenarios)
         frames: list[dict[str, np.ndarray]] = []
@@ -116,6 +115,14 @@ def rollout(
     rows = [row | actor | {"knowledge": knowledge.kind, "known": knowledge.of(e)} for e, row in enumerate(about)]
     kept = recordings(world, loop.state, frames, metrics, rows) if record else []
     return Rollout(metrics, kept, loop.state)
+
+
+def _on(device: torch.device, robots: int) -> AbstractContextManager[None]:
+    """Where a rollout of so many robots runs: on a CPU with threads enough for them; kernels and graphs are launched on
+    the GPU that is the current one, which need not be the world's."""
+    if device.type == "cpu":
+        return enough_for(robots)
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _frame(world: World[Any, Any], state: State, observation: Observed, record: int) -> dict[str, np.ndarray]:

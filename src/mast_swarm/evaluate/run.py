@@ -262,7 +262,7 @@ def _batch(world: World[Any, Any], seed: int, scenario: str) -> int:
     cuda = world.device.type == "cuda"
     robots = 25_600 if cuda else 1_800
     # On a CPU little memory is quick memory; of a GPU's a step may take half.
-    memory = torch.cuda.mem_get_info(world.device)[0] // 2 if cuda else 400_000_000
+    memory = int(free_memory(world.device) or 0) // 2 if cuda else 400_000_000
     start = world.reset([seed], [scenario])
     held = sum(part.nbytes for part in vars(start).values() if isinstance(part, torch.Tensor))
     return max(1, min(robots // world.config.agents, memory // (_STATES * held)))

@@ -64,4 +64,5 @@ def check_radius(radius: float) -> None:
 
 def squared(radius: float, dtype: torch.dtype) -> float:
     """The squared radius rounded to dtype, so that every method compares d2 with the same number."""
-    return float(np.float32(radius * radius)) if dtype == torch.float32 else radius * radius
+    with np.errstate(over="ignore"):  # a radius that means everybody: its square is inf
+        return float(np.float32(radius * radius)) if dtype == torch.float32 else radius * radius

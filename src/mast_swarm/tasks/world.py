@@ -31,6 +31,16 @@ class State:
     step: Tensor  # [B] int64, control periods since the start
 
 
+def overwrite(state: State, after: State) -> None:
+    """What `after` has goes into the tensors of `state`. Of these it may have some itself, under other names: a world
+    may remember where robots were."""
+    held = {part.untyped_storage().data_ptr() for part in vars(state).values()}
+    new = {name: part for name, part in vars(after).items() if part is not getattr(state, name)}
+    new = {name: part.clone() if part.untyped_storage().data_ptr() in held else part for name, part in new.items()}
+    for name, part in new.items():
+        getattr(state, name).copy_(part)
+
+
 ConfigT = TypeVar("ConfigT", bound=WorldConfig)
 StateT = TypeVar("StateT", bound=State)
 

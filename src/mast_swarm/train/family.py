@@ -55,9 +55,8 @@ class FamilyLearner(Learner):
     policy: Family
 
     def __init__(self, config: TrainConfig, replay: Replay, device: torch.device, policy: Family) -> None:
-        super().__init__(
-            config, replay, device, policy=policy, flat=False
-        )  # each member's gradient is clipped by itself
+        # Tensor by tensor: each member's gradient is clipped by itself.
+        super().__init__(config, replay, device, policy=policy, flat=False)
         self.loss_sums = torch.zeros(len(policy.configs), device=device)  # of each member
 
     def batch_loss(self, batch: dict[str, Tensor]) -> Tensor:

@@ -188,9 +188,11 @@ class FlatAdamW:
 
     def take_up(self, state: dict[str, dict[str, Tensor]]) -> None:
         """As in `PlainAdamW`."""
+        for memory in (self.steps, self.mean, self.square):
+            memory.zero_()
         for name, own in self.state.items():
-            for key, value in own.items():
-                value.copy_(state[name][key]) if state.get(name) else value.zero_()
+            for key, value in state.get(name, {}).items():  # nothing of a parameter that has never had a gradient
+                own[key].copy_(value)
         self.refresh()
 
     def refresh(self) -> None:
