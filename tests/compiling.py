@@ -54,7 +54,8 @@ def feeds(rows: int) -> None:
 
 def attends(rows: int, heads: int, width: int = 256) -> None:
     qkv, runs = torch.empty(rows, 3 * width, dtype=HALF), torch.zeros(rows, 3, **PLACES)
-    given = (qkv[:, :width], qkv[:, width:], torch.empty(rows, 2), torch.zeros(rows, **PLACES), runs, runs)
+    rotation = torch.empty(rows, width // heads // 2), torch.empty(rows, width // heads // 2)
+    given = (qkv[:, :width], qkv[:, width:], rotation, torch.empty(rows, 2), torch.zeros(rows, **PLACES), runs, runs)
     tile_kernels.attend_tiles(*given, rows, 62500.0, heads)
 
 
@@ -83,7 +84,7 @@ if __name__ == "__main__":
     print("triton", triton.__version__)
     for rows in (1_000, 1_000_000):
         feeds(rows)
-    attends(1_000_000, 4)
-    attends(1_000_000, 8)
+    for heads in (2, 4, 8):
+        attends(1_000_000, heads)
     senses(1_000_000)
     learns(2_400_000, 2_100_032)
