@@ -213,6 +213,12 @@ def against_benchmark() -> str:
     return table(["robots, each alone", f"commit {found['before']}", "now", "times as fast"], body)
 
 
+def processes_benchmark() -> str:
+    found = load("benchmarks/results/processes.json")
+    body = [[row["way"], f"{row['seconds']:.1f} s", f"{row['faster']:.2f}x"] for row in found["rows"]]
+    return table([f"{found['cells']} cells on {found['cores']} cores", "time", "times as fast"], body)
+
+
 def crowded_benchmark() -> str:
     rows = []
     for row in load("benchmarks/results/crowded.json")["rows"]:
@@ -279,6 +285,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-decentral": decentral_benchmark,
     "benchmark-against": against_benchmark,
     "benchmark-crowded": crowded_benchmark,
+    "benchmark-processes": processes_benchmark,
     "relay-radius": relay_radius,
     "relay-lists": relay_lists,
     "play": play,

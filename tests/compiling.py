@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
@@ -16,12 +15,14 @@ torch.cuda.is_available = lambda: True  # so that kernels are imported as on a G
 
 from mast_swarm import explore_kernels  # noqa: E402
 from mast_swarm.chance import MIXING  # noqa: E402
+from mast_swarm.comms import Channel, Relay, near_kernels, wide_kernels  # noqa: E402
+from mast_swarm.comms import kernels as table_kernels  # noqa: E402
 from mast_swarm.model import list_kernels, product_kernels, tile_kernels  # noqa: E402
 from mast_swarm.space import _gpu  # noqa: E402
 from mast_swarm.train import optimiser_kernels  # noqa: E402
 
 HALF = torch.bfloat16
-PLACES = {"dtype": torch.int64}
+PLACES, DOUBLE = {"dtype": torch.int64}, {"dtype": torch.float64}
 
 
 class Driver:
@@ -77,14 +78,51 @@ def learns(numbers: int, half: int) -> None:
     )
 
 
+def lists(robots: int, columns: int, layers: int, kept: torch.Tensor | None) -> None:
+    origin, table = torch.zeros(robots, columns, dtype=torch.int32), torch.zeros(layers, robots, columns, **PLACES)
+    count, shape = origin[:, 0].contiguous(), (32, robots, (1 << 20) - 1)
+    where = torch.zeros(robots, 2, **DOUBLE), torch.zeros(32 * robots, 2, **DOUBLE), torch.zeros(1, **DOUBLE)
+    links = (torch.zeros(robots + 1, **PLACES), torch.zeros(9, **PLACES), kept)
+    met = near_kernels.meet(links, (origin, table[0], count), where, 64, shape)
+    near_kernels.merge(origin, table, count, met, robots)
+    near_kernels.keep(origin, table, where, 0, shape, 20)
+    near_kernels.mark(origin, table, torch.zeros(32 * robots, dtype=torch.uint8), shape)
+    alive = torch.ones(robots, dtype=torch.bool)
+    near_kernels.hold((origin, table[0]), alive, torch.zeros(32 * robots, 2), 1001.0, shape)
+
+
+def table(environments: int, robots: int, loss: float) -> None:
+    state = Relay(Channel(1.0), 1.0).start(range(environments), robots, 256)
+    table_kernels.sample(state, state.messages[:, 0], state.positions[:, 0], 20)
+    heard = torch.zeros(environments, robots, robots, dtype=torch.bool)
+    table_kernels.hop(state, heard, [state.chance], loss)
+
+
+def views(columns: int, heads: int, dtype: torch.dtype, layers: int = 4) -> None:
+    own, positions = torch.zeros(9, **PLACES), torch.zeros(9, 2)
+    entry, reached = wide_kernels.levels(torch.zeros(9, columns, **PLACES), own, positions, 250.0, layers)
+    qkv = torch.zeros(9, 768, dtype=dtype)
+    for layer in range(1, layers + 1):
+        given = (entry, reached, torch.zeros(layers + 1, 9, **PLACES))
+        wide_kernels.rows(*given, layer, 9)
+        for rows in (9, 900):
+            wide_kernels.attend(qkv[:, :256], qkv[:, 256:], *given, positions, layer, rows, 250.0, heads)
+
+
 if __name__ == "__main__":
     driver.set_active(Driver())
     JITFunction.__getitem__ = compiled
     product_kernels._room = lambda device: 227 * 1024
-    print("triton", triton.__version__)
     for rows in (1_000, 1_000_000):
         feeds(rows)
     for heads in (2, 4, 8):
         attends(1_000_000, heads)
     senses(1_000_000)
     learns(2_400_000, 2_100_032)
+    lists(1000, 448, 1, None)
+    lists(1000, 704, 2, torch.ones(9, dtype=torch.bool))
+    views(360, 4, HALF)
+    views(700, 8, torch.float32)
+    table(100, 100, 0.0)
+    table(1, 1000, 0.1)
+    views(100, 4, HALF)
