@@ -6,7 +6,7 @@
 Several may share a GPU, so the time is bounded and not the number of epochs: the cosine schedule ends with the time.
 An evaluation may name another `policy` (a shipped one, a controller, `dhba-8-explore+memory` or `explorer+memory`), a
 `scenario`, `agents`, `central`, `safe`, `options` of the controller `explorer` (as {"horizon": 250}), and the settings
-of the channel, whose delay is 1 s unless it says otherwise.
+of the channel, whose delay is 1 s unless it says otherwise; where robots fail, success of the living is counted too.
 With --settings null nothing is trained. The result, OUT/NAME.json, has the success rate of every episode at some
 instants; the policy lies beside it.
 """
@@ -112,10 +112,11 @@ class Trial:
             raise SystemExit(f"options are of the controller explorer: leave them out for {policy}")
         world = Navigation(NavigationConfig(agents=agents, scenario=scenario), self.device)
         drives = str(self.config.out / self.config.name) if policy is None else policy.removeprefix("navigation/")
+        seeds = [seed * 1_000_000 + episode for episode in range(episodes)]
         ran = rollout(
             world,
             made[drives]() if drives in made else drives,
-            [seed * 1_000_000 + episode for episode in range(episodes)],
+            seeds,
             steps,
             channel=None if central else Channel(**{"delay": 1.0, **channel}),  # type: ignore[arg-type]
             scenarios=world.config.scenarios(episodes),
@@ -124,6 +125,7 @@ class Trial:
         )
         success = ran.metrics["success_rate"]
         times = [t for t in AT if t <= steps]
+        living = self.living(world, drives, seeds, times, channel) if channel.get("failure") else {}
         what = {"seed": seed, "episodes": episodes, "scenario": scenario, "agents": agents}
         row = {
             "policy": policy or self.config.name,
@@ -135,7 +137,7 @@ class Trial:
             "mean": {t: float(success[:, t].mean()) for t in times},
             "each": {t: [round(float(value), 4) for value in success[:, t]] for t in times},
             "collisions": float(ran.metrics["collisions"].sum(1).mean()),
-        }
+        } | living
         self.result["evals"].append(row)
         self.write()
         print(
@@ -146,6 +148,36 @@ class Trial:
             {t: round(v, 3) for t, v in row["mean"].items()},
             flush=True,
         )
+
+    def living(
+        self, world: Any, drives: str, seeds: list[int], times: list[int], channel: dict[str, float]
+    ) -> dict[str, Any]:
+        """Where robots fail: goals on which a living robot is, as a share of those that the living could be on, as in
+        `benchmarks.robot_faults`; and how many are living."""
+        import torch
+
+        from mast_swarm.comms.config import Channel
+        from mast_swarm.evaluate.actors import make_actor
+        from mast_swarm.evaluate.loop import Loop
+
+        actor = make_actor(drives, world, Channel(**{"delay": 1.0, **channel}))  # type: ignore[arg-type]
+        loop = Loop(world, actor, precision="bf16" if self.device.type == "cuda" else "fp32")
+        found: dict[str, Any] = {"living": {}, "served": {}}
+        with torch.inference_mode():
+            loop.start(seeds, world.config.scenarios(len(seeds)))
+            for step in range(times[-1] + 1):
+                loop.sense()
+                command = loop.decide()
+                if step in times:
+                    alive: torch.Tensor = actor.alive  # type: ignore[attr-defined]
+                    state: Any = loop.state
+                    on = torch.cdist(state.goals, state.positions) < world.config.success_radius  # [B, M, N]
+                    count = alive.sum(1)
+                    served = (on & alive[:, None]).any(2).sum(1) / count.clamp(1, on.shape[1])
+                    found["living"][step] = count.tolist()
+                    found["served"][step] = [round(share, 4) for share in served.tolist()]
+                loop.move(command)
+        return found
 
 
 def main() -> None:
