@@ -122,6 +122,8 @@ if __name__ == "__main__":
     lists(1000, 448, 1, None)
     lists(1000, 704, 2, torch.ones(9, dtype=torch.bool))
     views(360, 4, HALF)
+    for heads in (1, 2):
+        views(360, heads, HALF, layers=2)
     views(700, 8, torch.float32)
     table(100, 100, 0.0)
     table(1, 1000, 0.1)
