@@ -26,7 +26,7 @@ def picked(result: dict[str, Any], columns: tuple[str, ...]) -> str:
 
 
 def machine_line(result: dict[str, Any]) -> str:
-    """What was measured on, and of a CPU how many others wanted it."""
+    """What was measured on, and how busy its CPU was, which launches the kernels of a GPU."""
     about = result["machine"]
     words = [about["device"], f"torch {about['torch']}"]
     if "precision" in result:
@@ -34,7 +34,8 @@ def machine_line(result: dict[str, Any]) -> str:
     if result.get("relay_radius") is not None:
         words.append(f"relay radius {result['relay_radius']}")
     if about["kind"] == "cpu":
-        words += [f"{about['threads']} threads", f"load {about['load']:g} when it began"]
+        words.append(f"{about['threads']} threads")
+    words.append(f"load {about['load']:g} when it began")
     return ", ".join(words) + ":"
 
 
@@ -86,8 +87,9 @@ def summary() -> str:
         step = ["a whole step: observe, components, policy, motion, metric", cells["step"], cells["memory"]]
         rows += [[f"{cells['robots']} robots, centralized", *row] for row in (forward, step)]
     for result in measured("decentral", "cuda"):
-        what = "hear, pass on, decide" + (", with a relay radius" if result.get("relay_radius") is not None else "")
+        radius = ", with a relay radius" if result.get("relay_radius") is not None else ""
         for row, cells in zip(result["rows"], table_rows(result), strict=True):
+            what = "hear, pass on, decide" + (", move, observe, metric" if row.get("captured") else "") + radius
             rows.append([f"{cells['robots']} robots, decentralized", what, cells["step"], memory(row["peak_bytes"])])
     names = dict.fromkeys(result["machine"]["device"] for result in measured("scale", "cuda"))
     return table([f"one {' / '.join(names)}", "what", "time", "memory"], rows) if rows else "Not measured yet.\n"

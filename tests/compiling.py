@@ -15,7 +15,8 @@ torch.cuda.is_available = lambda: True  # so that kernels are imported as on a G
 
 from mast_swarm import explore_kernels  # noqa: E402
 from mast_swarm.chance import MIXING  # noqa: E402
-from mast_swarm.comms import near_kernels, wide_kernels  # noqa: E402
+from mast_swarm.comms import Channel, Relay, near_kernels, wide_kernels  # noqa: E402
+from mast_swarm.comms import kernels as table_kernels  # noqa: E402
 from mast_swarm.model import list_kernels, product_kernels, tile_kernels  # noqa: E402
 from mast_swarm.space import _gpu  # noqa: E402
 from mast_swarm.train import optimiser_kernels  # noqa: E402
@@ -54,7 +55,8 @@ def feeds(rows: int) -> None:
 
 def attends(rows: int, heads: int, width: int = 256) -> None:
     qkv, runs = torch.empty(rows, 3 * width, dtype=HALF), torch.zeros(rows, 3, **PLACES)
-    given = (qkv[:, :width], qkv[:, width:], torch.empty(rows, 2), torch.zeros(rows, **PLACES), runs, runs)
+    rotation = torch.empty(rows, width // heads // 2), torch.empty(rows, width // heads // 2)
+    given = (qkv[:, :width], qkv[:, width:], rotation, torch.empty(rows, 2), torch.zeros(rows, **PLACES), runs, runs)
     tile_kernels.attend_tiles(*given, rows, 62500.0, heads)
 
 
@@ -89,13 +91,22 @@ def lists(robots: int, columns: int, layers: int, kept: torch.Tensor | None) -> 
     near_kernels.hold((origin, table[0]), alive, torch.zeros(32 * robots, 2), 1001.0, shape)
 
 
+def table(environments: int, robots: int, loss: float) -> None:
+    state = Relay(Channel(1.0), 1.0).start(range(environments), robots, 256)
+    table_kernels.sample(state, state.messages[:, 0], state.positions[:, 0], 20)
+    heard = torch.zeros(environments, robots, robots, dtype=torch.bool)
+    table_kernels.hop(state, heard, [state.chance], loss)
+
+
 def views(columns: int, heads: int, dtype: torch.dtype, layers: int = 4) -> None:
     own, positions = torch.zeros(9, **PLACES), torch.zeros(9, 2)
     entry, reached = wide_kernels.levels(torch.zeros(9, columns, **PLACES), own, positions, 250.0, layers)
     qkv = torch.zeros(9, 768, dtype=dtype)
     for layer in range(1, layers + 1):
-        given = (qkv[:, :256], qkv[:, 256:], (entry, reached, positions), (own, own))
-        wide_kernels.attend(*given, layer, 9, 250.0, heads)
+        given = (entry, reached, torch.zeros(layers + 1, 9, **PLACES))
+        wide_kernels.rows(*given, layer, 9)
+        for rows in (9, 900):
+            wide_kernels.attend(qkv[:, :256], qkv[:, 256:], *given, positions, layer, rows, 250.0, heads)
 
 
 if __name__ == "__main__":
@@ -104,11 +115,16 @@ if __name__ == "__main__":
     product_kernels._room = lambda device: 227 * 1024
     for rows in (1_000, 1_000_000):
         feeds(rows)
-    attends(1_000_000, 4)
-    attends(1_000_000, 8)
+    for heads in (2, 4, 8):
+        attends(1_000_000, heads)
     senses(1_000_000)
     learns(2_400_000, 2_100_032)
     lists(1000, 448, 1, None)
     lists(1000, 704, 2, torch.ones(9, dtype=torch.bool))
     views(360, 4, HALF)
+    for heads in (1, 2):
+        views(360, heads, HALF, layers=2)
     views(700, 8, torch.float32)
+    table(100, 100, 0.0)
+    table(1, 1000, 0.1)
+    views(100, 4, HALF)

@@ -67,6 +67,14 @@ class Trail:
         self.instant = torch.zeros(1, dtype=torch.int64, device=positions.device)
         self.past = positions.new_full((batch, robots, self.places, 2), _FAR)
 
+    def memory(self) -> dict[str, Tensor]:
+        """What changes from instant to instant; `remember` takes it."""
+        return {"instant": self.instant, "past": self.past}
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Go on with what `memory` gave, wherever it lies now."""
+        self.instant, self.past = memory["instant"], memory["past"]
+
     def away(self, positions: Tensor) -> Tensor:
         """What pushes robots at positions [B, N, 2] metres away from where they have been, [B, N, 2]; call it once at
         each control instant."""

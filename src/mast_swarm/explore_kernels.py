@@ -23,7 +23,7 @@ def _mix(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
 
 
 @triton.jit
-def _combine(key, counter, GOLDEN: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
+def combine(key, counter, GOLDEN: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
     """As `chance.combine`, of one counter."""
     return _mix(key + GOLDEN + _mix(counter * GOLDEN, FIRST, SECOND), FIRST, SECOND)
 
@@ -31,7 +31,7 @@ def _combine(key, counter, GOLDEN: tl.constexpr, FIRST: tl.constexpr, SECOND: tl
 @triton.jit
 def _direction(key, robot, GOLDEN: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
     """The unit vector that chance gives a robot."""
-    key = _combine(key, robot, GOLDEN, FIRST, SECOND)
+    key = combine(key, robot, GOLDEN, FIRST, SECOND)
     share = ((key.to(tl.uint64) >> 11).to(tl.float64) * 1.1102230246251565e-16).to(tl.float32)
     angle = share * 6.283185307179586
     return tl.cos(angle), tl.sin(angle)
@@ -55,8 +55,8 @@ def _explored(
     knot = tl.floor(now)
     share = now - knot
     robot, at = r % robots, knot.to(tl.int64)
-    x, y = _direction(_combine(seed, at, GOLDEN, FIRST, SECOND), robot, GOLDEN, FIRST, SECOND)
-    x2, y2 = _direction(_combine(seed, at + 1, GOLDEN, FIRST, SECOND), robot, GOLDEN, FIRST, SECOND)
+    x, y = _direction(combine(seed, at, GOLDEN, FIRST, SECOND), robot, GOLDEN, FIRST, SECOND)
+    x2, y2 = _direction(combine(seed, at + 1, GOLDEN, FIRST, SECOND), robot, GOLDEN, FIRST, SECOND)
     step = share * share * (3 - 2 * share)
     x, y = x + (x2 - x) * step, y + (y2 - y) * step
     length = tl.maximum(_length(x, y), 1e-3)

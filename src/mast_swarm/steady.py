@@ -14,7 +14,7 @@ results are of no use, and `outgrown` says so on the device, to whoever looks th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -106,3 +106,32 @@ def room_for(total: Tensor) -> int:
     room: int = answer(lambda: 0)
     steady.outgrown |= total > room
     return room
+
+
+MORE = 2048  # places that a room for rows of numbers has to spare: few enough to cost nothing
+
+
+def rooms_for(total: Tensor, most: Sequence[int], more: Sequence[int]) -> tuple[list[int], Tensor | None]:
+    """Places for as many as total [n] int64 says, and each at most `most`: just as many, and None. In steady work what
+    has to do, and the same on the device [n], where whoever fills the places must leave out what finds none.
+
+    more: places to spare in any case; there is one at least. Beyond them there is half the room that lists get: work on
+    places that stay empty takes as long as on others, and the totals of many change less than each.
+    """
+    steady = _current.get()
+    if steady is None:
+        return total.tolist(), None
+    if steady.given is None:
+        share, exact = (1 + steady.room) / 2, min(1.0, steady.room)
+        needed = [int(max(1, share * n, exact * n + some)) for n, some in zip(total.tolist(), more, strict=True)]
+        rooms = [min(n, limit) for n, limit in zip(needed, most, strict=True)]
+        return answer(lambda: (rooms, torch.tensor(rooms, device=total.device)))
+    rooms, device = answer(lambda: ([0], total))
+    steady.outgrown |= (total > device).any()
+    return rooms, device
+
+
+def outgrown() -> Tensor | None:
+    """Where steady work says that something found no room, [1] bool; None: the work is not steady."""
+    steady = _current.get()
+    return None if steady is None else steady.outgrown

@@ -119,7 +119,7 @@ RELAYED = [  # the channel, dt, hops by kernel, whether samples are too
     (Channel(1.0), 1.0, INSTANTS, True),
     (Channel(1.0, failure=0.03), 1.0, INSTANTS, True),
     (Channel(0.1, failure=0.03), 0.3, INSTANTS, True),
-    (Channel(1.0, loss=0.3, failure=0.03), 1.0, 0, True),
+    (Channel(1.0, loss=0.3, failure=0.03), 1.0, INSTANTS, True),
     (Channel(2.5, failure=0.03), 1.0, 0, False),
     (Channel(0.1, failure=0.03), 0.25, 0, False),
     (Channel(1.0, failure=0.03, relay_radius=80.0, max_age=4.0), 1.0, 0, False),

@@ -164,10 +164,10 @@ def test_levels(columns: int, radius: float, layers: int) -> None:
     assert torch.equal(ordered.sort(1).values, entry.sort(1).values)
     plain = views.Sight(ordered, own, positions, radius, layers)
     for level in range(layers):
-        assert torch.equal(reached[:, level].long(), (plain.level <= level).sum(1))
-        first = torch.arange(columns, device=DEVICE) < reached[:, level, None]
+        assert torch.equal(reached[level].long(), (plain.level <= level).sum(1))
+        first = torch.arange(columns, device=DEVICE) < reached[level, :, None]
         assert torch.equal(first, plain.level <= level)
-    assert torch.equal(reached[:, layers].long(), (entry >= 0).sum(1))
+    assert torch.equal(reached[layers].long(), (entry >= 0).sum(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
@@ -175,7 +175,7 @@ def test_levels(columns: int, radius: float, layers: int) -> None:
 def test_attention_within_views(
     columns: int, radius: float, layers: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wide.kernels, "_QUERIES", few(64, 16))  # several blocks of either
+    monkeypatch.setattr(wide.kernels, "_MOST_QUERIES", few(64, 16))  # several blocks of either
     monkeypatch.setattr(wide.kernels, "_KEYS", few(32, 16))
     entry, own, positions = some_views(columns)
     positions = positions.nan_to_num(250.0)
@@ -184,17 +184,17 @@ def test_attention_within_views(
     (part,) = wide._parts(ordered, reached)
     for layer in range(1, layers + 1):
         level = layers - layer
-        above, below = part.begin(level), part.begin(level + 1)
-        view, place = part.listed(level)
+        given, below, needed = (part.entry, part.reached, part.begin), part.begin[level + 1], part.rows[level]
+        view, place = (plain.level <= level).nonzero(as_tuple=True)
         rows = len(positions) if layer == 1 else part.rows[level + 1]
         q, kv = (torch.randn(rows, size, device=DEVICE).to(dtype) for size in (width, 2 * width))
-        found = wide.kernels.attend(
-            q, kv, (ordered, reached, positions), (above, below), layer, part.rows[level], radius, heads
-        )
+        found = wide.kernels.attend(q, kv, *given, positions, layer, needed, radius, heads)
         window, count = plain.windows(view, place)
         seen = view.repeat_interleave(count)
         keys = ordered[seen, window] if layer == 1 else below[seen] + window
         itself = ordered[view, place] if layer == 1 else below[view] + place
+        for one, other in zip(wide.kernels.rows(*given, layer, needed), (itself, ordered[view, place]), strict=True):
+            assert torch.equal(one, other)
         lists = Lists(keys, count.cumsum(0) - count, count)
         expected = attend_lists(q.float(), itself, kv.float(), lists, heads)
         assert torch.allclose(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.03)

@@ -65,9 +65,13 @@ def test_sums_are_normed(width: int, asked: bool, added: bool) -> None:
     with plainly():
         expected = lists.add_normed(x, asks, y, norm)
     asks, y = (None if given is None else given.to(DEVICE) for given in (asks, y))
-    found = kernels.add_normed(x.to(DEVICE), asks, y, norm.weight.to(DEVICE), norm.bias.to(DEVICE), norm.eps)
+    given = (asks, y, norm.weight.to(DEVICE), norm.bias.to(DEVICE), norm.eps)
+    found = kernels.add_normed(x.to(DEVICE), *given)
     for a, b in zip(expected, found, strict=True):
         assert torch.allclose(a, b.cpu(), atol=1e-5)
+    there = x.to(DEVICE, copy=True)
+    total, normed = kernels.add_normed(there, *given, summed=False)
+    assert total is there and torch.equal(there.cpu(), x) and torch.equal(normed, found[1])
 
 
 @pytest.mark.parametrize(("encoding", "head_dim"), [("rope-g", 64), ("rope-l", 12)])

@@ -19,7 +19,7 @@ from devices import DEVICE, GPU, HALF, few
 from mast_swarm.errors import MastError
 from mast_swarm.model import Policy, PolicyConfig, windowed
 from mast_swarm.model.attention import Attention, allowed, attend_packed
-from mast_swarm.model.encoding import make_encoding
+from mast_swarm.model.encoding import make_encoding, rotate
 from mast_swarm.model.windowed import choose, find_window
 
 RADIUS = 100.0
@@ -122,6 +122,48 @@ def test_tiles_attend_as_all_pairs_do(
         found = pattern.restore(pattern.attend(attention, pattern.arrange(h).to(HALF)))
     off = (found.float().cpu() - expected).norm() / expected.norm()
     assert found.dtype == HALF and off < (2e-2 if torch.bfloat16 == HALF else 3e-3)
+
+
+@pytest.mark.kernels
+@settings(deadline=None, max_examples=few(100, 10))
+@given(
+    tokens=st.integers(1, few(300, 40)),
+    shape=st.sampled_from([(1, 16), (2, 32), (4, 16), (2, 128)]),
+    seed=st.integers(0, 2**16),
+)
+def test_tiles_turn_their_queries(tokens: int, shape: tuple[int, int], seed: int) -> None:
+    """By the phases of each, in every head; keys are as they are given. Everyone sees all, in one run."""
+    heads, width = shape
+    rng, d = torch.Generator().manual_seed(seed), heads * width
+    qkv = torch.randn(tokens, 3 * d, generator=rng).to(HALF)
+    place, phase = torch.rand(tokens, 2, generator=rng), torch.rand(tokens, width // 2, generator=rng).double() * 6
+    q, k, v = qkv.double().view(tokens, 3, heads, width).permute(1, 2, 0, 3)
+    expected = torch.nn.functional.scaled_dot_product_attention(rotate(q, (phase.cos(), phase.sin())), k, v)
+    there, runs = qkv.to(DEVICE), torch.tensor([[0, 0, tokens, tokens]], device=DEVICE).expand(tokens, 4)
+    tables = phase.cos().float().to(DEVICE), phase.sin().float().to(DEVICE)
+    begin, end = runs[:, :3].contiguous(), runs[:, 1:].contiguous()
+    given_ = (tables, place.to(DEVICE), None, begin, end, tokens, 1e6, heads)
+    found = windowed.tiles.attend_tiles(there[:, :d], there[:, d:], *given_)
+    off = (found.double().cpu() - expected.transpose(0, 1).flatten(1)).norm() / expected.norm()
+    assert found.dtype == HALF and off < (2e-2 if torch.bfloat16 == HALF else 3e-3)
+    assert torch.equal(there.cpu(), qkv)
+
+
+@pytest.mark.kernels
+def test_where_tiles_fail_lists_attend_to_the_same() -> None:
+    """In the pass in which they fail."""
+    config = PolicyConfig(layers=1, heads=2, head_dim=16, attention_radius=RADIUS)
+    torch.manual_seed(0)
+    attention, encoding = Attention(config).requires_grad_(False).to(DEVICE), make_encoding(config).to(DEVICE)
+    positions = scatter("uniform", 2, 20, 0).to(DEVICE)
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF):
+        pattern = windowed.prepare(config, positions, None, encoding.rotation, "kernel")
+        h = torch.randn(2, 20, config.width, device=DEVICE).to(HALF)
+        found = pattern.attend(attention, h)
+        with patch.object(windowed, "tried", lambda name, quick, plain: plain()):
+            instead = pattern.attend(attention, h)
+    assert isinstance(pattern, windowed.Tiled)
+    assert (instead.float() - found.float()).norm() < (2e-2 if torch.bfloat16 == HALF else 3e-3) * found.float().norm()
 
 
 @pytest.mark.kernels

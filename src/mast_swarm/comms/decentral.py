@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from mast_swarm import chance
+from mast_swarm import chance, steady
 from mast_swarm.comms import near, padded, wide
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.near import SLOT_BITS, NearState
 from mast_swarm.comms.padded import PaddedState
-from mast_swarm.comms.relay import Held, Relay, slot_of
+from mast_swarm.comms.relay import Held, Relay, RelayState, slot_of
 from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
@@ -35,10 +35,13 @@ from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
 from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.space import Graph
+from mast_swarm.space.graph import MatrixGraph
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
 ROWS = {"cpu": 20_000, "cuda": wide.ROWS}
 PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
+_WIDER = 64  # columns that views have to spare in steady work
+_REMEMBERED = ("table", "messages", "positions", "alive", "transmissions", "entries")  # of a relay's state
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,36 @@ class DecentralPolicy:
         prediction = decide(self.policy, self.state, attended, self.watched)
         if self._seeds is None:  # sent to the device once: each time it would wait for all that it has to do
             self._seeds = chance.as_tensor(self.seeds, prediction.device)
-        time = torch.full_like(self._seeds, self.state.step) * self.dt
+        time = (torch.zeros_like(self._seeds) + self.state.step) * self.dt
         away = None if self._trail is None else self._trail.away(observation.positions)
         command = self.policy.command(prediction, observation.landmark, self._seeds, time, away)
         return command * self.state.alive[..., None]
+
+    def unsteady(self, robots: int) -> str | None:
+        """Why a run of so many robots has to ask a GPU for numbers at every step; None: it need not."""
+        config = self.policy.config
+        if self.policy.dtype != torch.float32 or not wide.fits(config.width, config.heads):
+            return "no kernel takes views of a policy of this width and precision"
+        return self.relay.unsteady(robots)
+
+    def memory(self) -> dict[str, Tensor]:
+        """All that a decision leaves behind for the next, where a run may be steady; `remember` takes it."""
+        state, graph = self.state, self._graph
+        assert isinstance(state, RelayState) and graph is not None  # they have decided
+        kept = {name: getattr(state, name) for name in _REMEMBERED}
+        step = state.step
+        kept["step"] = step if isinstance(step, Tensor) else torch.full_like(state.transmissions[:1], step)
+        kept["heard"] = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
+        return kept | ({} if self._trail is None else self._trail.memory())
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Go on from here: with what `memory` gave, wherever it lies now."""
+        assert isinstance(self.state, RelayState)
+        kept = {name: memory[name] for name in (*_REMEMBERED, "step")}
+        self.state = replace(self.state, **kept, spare=0)  # how many slots are free is not known
+        self._graph = MatrixGraph(memory["heard"])
+        if self._trail is not None:
+            self._trail.remember(memory)
 
     def _warn(self, graph: Graph) -> None:
         """Say what a run that begins on this graph does, where that is not what one would think."""
@@ -161,7 +190,7 @@ def decide(
     x, h = blocks[0].before_attention(x, None)
     first = projected(blocks[0].attention, h, len(x), rotation, every)
     if attended is None and wide.takes(entry, local, policy):
-        return wide.decide(policy, x, first, rotation, entry, own, local).unflatten(0, (batch, robots))
+        return wide.decide(policy, x, first, rotation, entry, own, local, robots).unflatten(0, (batch, robots))
     for part in chunks(batch, robots, entry.shape[1], ROWS[device.type], PAIRS[device.type]):
         views = look(entry[part], own[part], local, radius, layers)
         if views.rows[1] == 0:
@@ -232,8 +261,13 @@ def _entries(state: Held, positions: Tensor, reach: float | None) -> tuple[Tenso
         packed.scatter_(2, (held.cumsum(-1) - 1).where(held, robots), place)
         packed, own = packed.flatten(0, 1)[:, :-1], own.flatten()
         used = torch.zeros(size + 1, dtype=torch.uint8, device=newest.device).index_fill_(0, packed.flatten(), 1)
-    number = used.cumsum(0) - 1
-    number[-1:] = -1
-    widest = count.max()
-    stored = used[:-1].nonzero()[:, 0]
-    return stored, number[packed[:, : int(widest)]], number[own]
+    number = used.cumsum(0, dtype=torch.int64) - 1
+    kept = number[-2:-1] + 1  # [1], without the place that stands for none
+    needed, limits = torch.cat((kept, count.max()[None].long())), [size, packed.shape[1]]
+    (distinct, widest), most = steady.rooms_for(needed, limits, [steady.MORE, _WIDER])
+    into = number[:-1].where(used[:-1] > 0, distinct).clamp_max(distinct)  # the last takes what is not used
+    stored = torch.zeros_like(number[: distinct + 1]).scatter_(0, into, torch.arange(size, device=into.device))[:-1]
+    if most is not None:
+        number.clamp_max_(distinct - 1)
+    number[-1:].fill_(-1)
+    return stored, number[packed[:, :widest]], number[own]

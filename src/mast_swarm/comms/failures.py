@@ -13,7 +13,7 @@ from mast_swarm import chance
 _FAILURE = 2  # keeps failures apart from losses (comms.relay), which are drawn from the same keys
 
 
-def survivors(alive: Tensor, keys: Tensor, step: int, probability: float) -> Tensor:
+def survivors(alive: Tensor, keys: Tensor, step: int | Tensor, probability: float) -> Tensor:
     """Who of the living robots [B, N] bool is still alive after the control period from instant `step` on.
 
     keys: [B] int64, of each environment (`chance.keys_of`). A robot that has failed has failed for good.

@@ -16,13 +16,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mast_swarm import steady
+from mast_swarm.chance import MIXING
+from mast_swarm.explore_kernels import combine
 from mast_swarm.model import list_kernels
 from mast_swarm.space._gpu import apart
 
 
-@triton.jit(do_not_specialize=["slots", "step"])
+@triton.jit(do_not_specialize=["slots"])
 def _sample(
-    table, alive, message, position, sampled, messages, positions, robots, slots, width, step, slot_bits,
+    table, alive, message, position, sampled, messages, positions, full, robots, slots, width, step, slot_bits,
     COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One robot: what it says goes to its first slot that nobody refers to, and its row to the new table."""
@@ -36,6 +39,8 @@ def _sample(
     slot = 0
     while tl.max((held == slot).to(tl.int32), 0) > 0:
         slot += 1
+    tl.store(full, 1, mask=slot >= slots)
+    slot = tl.minimum(slot, slots - 1)
     place = (environment * slots + slot) * robots + robot
     part, axis = tl.arange(0, WIDTH), tl.arange(0, 2)
     said = tl.load(message + origin * width + part, mask=part < width)
@@ -43,13 +48,17 @@ def _sample(
     tl.store(positions + 2 * place + axis, tl.load(position + 2 * origin + axis))
     column = tl.arange(0, COLUMNS)
     known = tl.load(table + robot * robots + column, mask=column < robots)
-    known = tl.where(column == own, slot + (step.to(tl.int64) << slot_bits), known)
+    known = tl.where(column == own, slot + (tl.load(step) << slot_bits), known)
     tl.store(sampled + robot * robots + column, known, mask=column < robots)
 
 
 @triton.jit
-def _hop(table, heard, alive, hopped, transmissions, entries, robots, COLUMNS: tl.constexpr):
-    """One robot: the newest of what it holds and of what those it hears hold; and what that took, added up."""
+def _hop(
+    table, heard, alive, hopped, transmissions, entries, keys, rare, robots,
+    LOSES: tl.constexpr, GOLDEN: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """One robot: the newest of what it holds and of what those it hears hold; and what that took, added up. With LOSES
+    a link loses what chance says, whose number is below `rare`, in units of 2^-53."""
     target = tl.program_id(0).to(tl.int64)
     environment, robot = target // robots, target % robots
     first = environment * robots
@@ -62,8 +71,12 @@ def _hop(table, heard, alive, hopped, transmissions, entries, robots, COLUMNS: t
     source = tl.min(tl.where(linked, column, COLUMNS), 0)
     while source < COLUMNS:
         offered = tl.load(table + (first + source) * robots + column, mask=inside, other=-1)
-        newest = tl.maximum(newest, offered)
         count = tl.sum((offered >= 0).to(tl.int32), 0)
+        if LOSES:
+            key = combine(tl.load(keys + environment), source.to(tl.int64), GOLDEN, FIRST, SECOND)
+            key = combine(key, robot, GOLDEN, FIRST, SECOND)
+            offered = tl.where((key.to(tl.uint64) >> 11).to(tl.int64) < rare, -1, offered)
+        newest = tl.maximum(newest, offered)
         used, carried = used + (count > 0).to(tl.int32), carried + count
         source = tl.min(tl.where(linked & (column > source), column, COLUMNS), 0)
     tl.store(hopped + target * robots + column, newest, mask=inside)
@@ -222,35 +235,41 @@ _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
 
 def sample(state: Any, message: Tensor, positions: Tensor, slot_bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The table of one layer and the stores of `Relay.sample`, where free slots are left for sure: new tensors."""
+    """The table of one layer and the stores of `Relay.sample`, where free slots are left for sure: new tensors. Steady
+    work says where there are none, and writes to the stores that it has."""
     batch, _, robots, _ = state.table.shape
-    table = state.table.contiguous()
+    table, messages, where, full = state.table.contiguous(), state.messages, state.positions, steady.outgrown()
     sampled = torch.empty_like(table)
-    messages = state.messages.clone(memory_format=torch.contiguous_format)
-    where = state.positions.clone(memory_format=torch.contiguous_format)
+    if full is None:
+        full = torch.empty(1, dtype=torch.bool, device=table.device)
+        messages = messages.clone(memory_format=torch.contiguous_format)
+        where = where.clone(memory_format=torch.contiguous_format)
     columns = triton.next_power_of_2(robots)
+    step = state.step if isinstance(state.step, Tensor) else torch.full_like(table[0, 0, 0, :1], state.step)
     _sample[(batch * robots,)](
         table, state.alive.contiguous().view(torch.uint8), message.to(messages.dtype).contiguous(),
-        positions.to(where.dtype).contiguous(), sampled, messages, where,
-        robots, messages.shape[1], messages.shape[3], state.step, slot_bits,
+        positions.to(where.dtype).contiguous(), sampled, messages, where, full.view(torch.uint8),
+        robots, messages.shape[1], messages.shape[3], step, slot_bits,
         COLUMNS=columns, WIDTH=triton.next_power_of_2(messages.shape[3]), num_warps=_warps(columns),
     )  # fmt: skip
     return sampled, messages, where
 
 
-def hop(state: Any, heard: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The table of one layer after the rounds of a period without loss, and the two counts: new tensors.
+def hop(state: Any, heard: Tensor, keys: list[Tensor], loss: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The table of one layer after the rounds of a period, and the two counts: new tensors.
 
-    heard: [B, N, N] bool, element b, i, j says that i hears j."""
+    heard: [B, N, N] bool, element b, i, j says that i hears j. keys: of each round, the chances [B] int64 of its
+    losses, which need the link's source and target still."""
     batch, _, robots, _ = state.table.shape
     heard, alive = heard.contiguous().view(torch.uint8), state.alive.contiguous().view(torch.uint8)
     table, transmissions, entries = state.table.contiguous(), state.transmissions.clone(), state.entries.clone()
-    columns = triton.next_power_of_2(robots)
-    for _ in range(rounds):
+    columns, (golden, first, second) = triton.next_power_of_2(robots), MIXING
+    for key in keys:
         hopped = torch.empty_like(table)
         _hop[(batch * robots,)](
-            table, heard, alive, hopped, transmissions, entries, robots, COLUMNS=columns, num_warps=_warps(columns)
-        )
+            table, heard, alive, hopped, transmissions, entries, key, math.ceil(loss * 2**53), robots,
+            LOSES=loss > 0, GOLDEN=golden, FIRST=first, SECOND=second, COLUMNS=columns, num_warps=_warps(columns),
+        )  # fmt: skip
         table = hopped
     return table, transmissions, entries
 

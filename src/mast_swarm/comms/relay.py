@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mast_swarm import chance
+from mast_swarm import chance, steady
 from mast_swarm.comms import near, padded
 from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.failures import survivors
@@ -52,7 +52,7 @@ LISTED = 512  # robots from which there are lists of those within the relay radi
 class RelayState:
     """What the robots of B environments hold at one control instant."""
 
-    step: int  # the instant n
+    step: int | Tensor  # the instant n; in steady work [1] int64
     chance: Tensor  # [B] int64, the keys of each environment's losses and failures
     table: Tensor  # [B, W, N, N] int64: [b, w, i, j] stamp and slot of what i holds of j; -1: nothing
     messages: Tensor  # [B, K, N, d_msg]: slot k of origin j
@@ -125,6 +125,18 @@ class Relay:
         self._plain = self._together and self.radius is None
         self.counted = 0  # of how many environments, the first, `start` begins to count the links that news crosses
 
+    def unsteady(self, robots: int) -> str | None:
+        """Why the relay of so many robots has to ask a GPU for numbers on its way; None: it need not."""
+        if self.instant:
+            return "robots alone without delay hear at once from as far as only the data say"
+        if not self._plain:
+            return "robots alone need a delay that divides the control period, no maximum age and no relay radius"
+        if self.counted:
+            return "the links that news crosses are counted"
+        if kernels is None or self.layers * robots > kernels.MOST_ROBOTS or self.period > kernels.MOST_ROUNDS:
+            return f"{robots} robots that exchange messages {self.period} times per control period are too many"
+        return None
+
     def lists(self, robots: int, device: str) -> bool:
         """Whether what so many robots hold on a device (cpu or cuda) is lists of those within the relay radius."""
         if self.radius is None or self.counted or robots < LISTED:
@@ -173,9 +185,11 @@ class Relay:
             return near.sample(state, slot, positions, self.radius)
         if isinstance(state, PaddedState):
             return self._sample_padded(state, message, positions)
-        if self._plain and state.spare > 0 and state.crossed is None and _taken(state.table):
+        certain = state.spare > 0 or steady.running()  # that there are free slots, or that somebody looks later
+        if self._plain and certain and state.crossed is None and _taken(state.table):
             table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
-            return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=state.spare - 1)
+            spare = max(0, state.spare - 1)
+            return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=spare)
         table = torch.full_like(state.table, -1) if self.instant else state.table.clone()
         own = table[:, 0].diagonal(dim1=1, dim2=2)  # a view
         before = own.where(state.alive, -1)
@@ -226,15 +240,18 @@ class Relay:
         elif not self.instant:
             state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
-        return dataclasses.replace(state, step=state.step + 1, alive=alive)
+        step: Any = state.step + 1
+        return dataclasses.replace(state, step=step, alive=alive)
 
     def _hop_together(self, state: RelayState, graph: Graph) -> RelayState:
         """The rounds of a period, where all stamps hop at the same times and nothing is ever forgotten."""
         rounds = self.period
         counts = state.crossed is not None
-        if _taken(state.table) and self.channel.loss == 0 and rounds <= kernels.MOST_ROUNDS and not counts:
-            heard = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
-            table, transmissions, entries = kernels.hop(state, heard, rounds)
+        if _taken(state.table) and rounds <= kernels.MOST_ROUNDS and not counts:
+            heard, loss = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency(), self.channel.loss
+            event = (_LOSS, state.step)
+            keys = [chance.combine(state.chance, *event, q + 1) if loss else state.chance for q in range(rounds)]
+            table, transmissions, entries = kernels.hop(state, heard, keys, loss)
             return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
@@ -292,7 +309,7 @@ class Relay:
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
         table, transmissions, entries, crossed = state.table, state.transmissions, state.entries, state.crossed
-        for tick, due in self._moments(table, state.step):
+        for tick, due in self._moments(table, int(state.step)):
             due_now = due[stamp_of(table)]  # [B, W, N, N]
             offered = table.where(due_now, -1).amax(1).flatten(0, 1)[source]  # [E, N]
             carried = (offered >= 0).sum(1)
@@ -337,7 +354,7 @@ class Relay:
         """Without what is too old at this instant, or from too far for where robots are now."""
         table = state.table
         if self.max_age is not None:
-            table = table.masked_fill(stamp_of(table) < self._oldest(state.step), -1)
+            table = table.masked_fill(stamp_of(table) < self._oldest(int(state.step)), -1)
         if self.radius is not None:
             environment = torch.arange(len(table), device=table.device)[:, None, None, None]
             far = self._too_far(_places_of(state, table, environment), state.places[:, None, :, None])

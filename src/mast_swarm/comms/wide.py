@@ -12,6 +12,7 @@ Of a view with K entries, some n_1 > n_2 > ... > n_L = 1 rows are computed. At 1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from mast_swarm import steady
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.encoding import Rotation
 from mast_swarm.model.lists import projected
@@ -31,36 +33,35 @@ if USABLE:
 
 NARROW = 128  # entries up to which a view is left to `comms.views`
 ROWS = 2_000_000  # of the first layer that are worked on at a time
+_FEW = 512  # robots of an environment up to which all they know fits in the cache, whatever the order of their views
 
 
 def takes(entry: Tensor, positions: Tensor, policy: Policy) -> bool:
-    """Whether views [V, C] of entries at positions [U, 2] metres are decided here."""
+    """Whether views [V, C] of entries at positions [U, 2] metres are decided here: steady work is where it can be, for
+    nothing here depends on what others a robot has heard of but how many rows there are."""
     config = policy.config
-    wide = kernels is not None and on_gpu(entry) and entry.shape[1] > NARROW and config.attention_radius is not None
-    return wide and kernels.takes(entry, positions, config.width, config.heads)
+    large = entry.shape[1] > NARROW and config.attention_radius is not None
+    if not on_gpu(entry) or positions.dtype != torch.float32 or not (large or steady.running()):
+        return False
+    return fits(config.width, config.heads) and entry.shape[1] <= kernels.MOST_COLUMNS
+
+
+def fits(width: int, heads: int) -> bool:
+    """Whether there are kernels here for a policy of this width."""
+    return kernels is not None and kernels.fits(width, heads)
 
 
 @dataclass(frozen=True)
 class Part:
     """Some views that are worked on together: `entry` [V, C] in the order of their level, how many are of level 0..L or
-    lower, `reached` [V, L + 1] int32, and how many rows that is over all of them, `rows` [L + 1]."""
+    lower, `reached` [L + 1, V] int32, where each view's rows of these levels begin, `begin` [L + 1, V] int64, and how
+    many rows there are over all of them, `rows` [L]; in steady work at most so many."""
 
     views: slice
     entry: Tensor
     reached: Tensor
+    begin: Tensor
     rows: list[int]
-
-    def begin(self, level: int) -> Tensor:
-        """Where each view's rows begin among those of this level and lower ones, [V] int64."""
-        count = self.reached[:, level]
-        return count.cumsum(0) - count
-
-    def listed(self, level: int) -> tuple[Tensor, Tensor]:
-        """The rows of this level and lower ones: each one's view, and its place among the view's, [rows] int64."""
-        count = self.reached[:, level]
-        view = torch.repeat_interleave(count, output_size=self.rows[level])
-        every = torch.arange(self.rows[level], device=count.device)
-        return view, every - self.begin(level)[view]
 
 
 def decide(
@@ -71,55 +72,67 @@ def decide(
     entry: Tensor,
     own: Tensor,
     positions: Tensor,
+    robots: int,
 ) -> Tensor:
     """Predictions of the robots whose views are entry [V, C] and own entries own [V], [V, outputs]; 0 where there is
     none.
 
     x [U, d], first (queries [U, d], keys and values [U, 2 d]), rotation [U, d_a/2] and positions [U, 2] are those of
-    the entries.
+    the entries. robots: of an environment.
     """
     config, blocks = policy.config, cast(list[Block], list(policy.mast.blocks))
-    radius, layers = config.attention_radius, config.layers
-    assert radius is not None
+    layers, radius = config.layers, math.inf if config.attention_radius is None else config.attention_radius
     prediction = torch.zeros(len(entry), policy.outputs, dtype=policy.dtype, device=entry.device)
-    order, positions = _by_place(positions[own], radius), positions.contiguous()
-    for part in _parts(*kernels.levels(entry[order], own[order], positions, radius, layers)):
-        views, below = (part.entry, part.reached, positions), part.begin(layers)
-        y, (q, kv), of = x, first, torch.empty(0)
+    positions, order = positions.contiguous(), None
+    if robots > _FEW:
+        order = _by_place(positions[own], radius, robots)
+        entry, own = entry[order], own[order]
+    for part in _parts(*kernels.levels(entry, own, positions, radius, layers)):
+        y, (q, kv) = x, first
         for layer, block in enumerate(blocks, start=1):
-            level, count = layers - layer, part.rows[layers - layer]
-            view, place = part.listed(level)
-            itself = part.entry[view, place] if layer == 1 else below[view] + place
-            of = itself if layer == 1 else of[itself]  # the entry that each row stands for
-            above = part.begin(level)
-            answer = kernels.attend(q, kv, views, (above, below), layer, count, radius, config.heads)
+            given, count = (part.entry, part.reached, part.begin), part.rows[layers - layer]
+            itself, of = kernels.rows(*given, layer, count)
+            answer = kernels.attend(q, kv, *given, positions, layer, count, radius, config.heads)
             y, added = block.after_attention(y, answer, itself)
-            below = above
             if layer < layers:
                 y, h = blocks[layer].before_attention(y, added)
                 # Queries of rows that the next layer does not ask too: a twentieth of the work, in one product.
                 q, kv = projected(blocks[layer].attention, h, count, rotation, of)
-        prediction[order[part.views.start + view]] = policy.act(policy.mast.final(y, added))
+        found = policy.act(policy.mast.final(y, added))  # of the robots themselves
+        alone = found[part.begin[0].clamp_max(len(found) - 1)].where(part.reached[0, :, None] > 0, 0)
+        prediction[part.views if order is None else order[part.views]] = alone
     return prediction
 
 
-def _by_place(positions: Tensor, side: float) -> Tensor:
-    """The order of points [V, 2] metres along a curve that fills the plane cell by cell (Z-order), [V] int64: views
-    that are worked on at about the same time then read the same rows, from the cache."""
+def _by_place(positions: Tensor, side: float, robots: int) -> Tensor:
+    """The order of points [V, 2] metres, one environment of so many robots after the other, along a curve that fills
+    the plane cell by cell (Z-order), [V] int64: views that are worked on at about the same time then read the same
+    rows, from the cache."""
     cell = ((positions - positions.amin(0)) / side).nan_to_num(0.0).clamp(0, 2**16 - 1).long()
     for shift in (8, 4, 2, 1):  # the 16 bits of either number move apart
         cell = (cell | cell << shift) & sum(((1 << shift) - 1) << n for n in range(0, 32, 2 * shift))
-    return (cell[:, 0] | cell[:, 1] << 1).argsort()
+    environment = torch.arange(len(cell), device=cell.device) // robots
+    return (cell[:, 0] | cell[:, 1] << 1 | environment << 32).argsort()
 
 
 def _parts(entry: Tensor, reached: Tensor) -> Iterator[Part]:
     """The views [V, C], as `levels` gives them, in parts of about so many rows that memory holds. The device is asked
-    once how many there are."""
-    rows = reached.sum(0, dtype=torch.int64)
-    each = max(1, -(-len(entry) * ROWS // max(ROWS, int(rows[-2]))))
-    last = torch.arange(each, len(entry) + each, each, device=entry.device).clamp_max(len(entry)) - 1
-    ends = reached.cumsum(0, dtype=torch.int64)[last]
-    for n, count in enumerate(ends.diff(dim=0, prepend=torch.zeros_like(ends[:1])).tolist()):
-        views = slice(n * each, min((n + 1) * each, len(entry)))
-        if count[0]:  # somebody is alive here
-            yield Part(views, entry[views], reached[views], count)
+    how many rows there are, and before that into how many parts they go, where there may be many."""
+    (views, columns), each = entry.shape, len(entry)
+    ends = reached.cumsum(1)  # [L + 1, V] int64
+    if views * columns > ROWS:
+        each = steady.answer(lambda: max(1, -(-views * ROWS // max(ROWS, int(ends[-2, -1])))))
+    last = torch.arange(each, views + each, each, device=entry.device).clamp_max(views) - 1
+    total = ends[:-1, last].diff(dim=1, prepend=ends.new_zeros(len(ends) - 1, 1))  # [L, P]
+    limits = [each if level == 0 else each * columns for level in range(len(total)) for _ in range(len(last))]
+    rooms, most = steady.rooms_for(total.flatten(), limits, [steady.MORE] * len(limits))
+    begin = ends - reached
+    for n in range(len(last)):
+        part, rows = slice(n * each, min((n + 1) * each, views)), rooms[n :: len(last)]
+        those, first = reached[:, part], begin[:, part] - begin[:, n * each, None]
+        if most is not None:  # what finds no room is left out, and nothing is read or written beyond it
+            first = torch.cat((first[:-1].minimum(most[n :: len(last), None]), first[-1:]))
+            fits = (most[n :: len(last), None] - first[:-1]).to(those.dtype)
+            those = torch.cat((those[:-1].minimum(fits), those[-1:]))
+        if rows[0]:  # somebody is alive here
+            yield Part(part, entry[part], those, first, rows)

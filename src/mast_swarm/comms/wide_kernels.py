@@ -13,19 +13,20 @@ from mast_swarm.space._gpu import apart
 
 MOST_COLUMNS = 4096  # of a view that one program holds
 _FRONT = 8  # entries of the last level at a time
-_QUERIES, _KEYS = 64, 32  # at a time in attention
+_FEW = 32  # rows of a view up to which a program of one warp attends the faster, in half precision
+_BLOCK = 128  # rows of a view that are listed at a time
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
 
-@triton.jit(do_not_specialize=["level"])
+@triton.jit(do_not_specialize=["level", "views"])
 def _further(
-    entry, own, positions, sorted_entry, reached, columns, levels, level, squared,
+    entry, own, positions, sorted_entry, reached, columns, views, level, squared,
     COLUMNS: tl.constexpr, FRONT: tl.constexpr,
 ):  # fmt: skip
     """One view: the entries in whose window one of the level before is come after those of lower level, and then the
     others, all in the order in which they were. Level 0 is the robot's own entry."""
     view = tl.program_id(0).to(tl.int64)
-    entry, sorted_entry, reached = entry + view * columns, sorted_entry + view * columns, reached + view * levels
+    entry, sorted_entry, reached = entry + view * columns, sorted_entry + view * columns, reached + view
     column = tl.arange(0, COLUMNS)
     e = tl.load(entry + column, mask=column < columns, other=-1)
     held = e >= 0
@@ -35,8 +36,8 @@ def _further(
     else:
         x = tl.load(positions + 2 * e, mask=held, other=0.0)
         y = tl.load(positions + 2 * e + 1, mask=held, other=0.0)
-        known = tl.load(reached + level - 1)
-        begin = tl.load(reached + level - 2, mask=level > 1, other=0)
+        known = tl.load(reached + (level - 1) * views)
+        begin = tl.load(reached + (level - 2) * views, mask=level > 1, other=0)
         found = tl.zeros([COLUMNS], tl.int32)
         for first in range(begin, known, FRONT):
             i = first + tl.arange(0, FRONT)
@@ -50,23 +51,40 @@ def _further(
     place = tl.where(seen, known + tl.cumsum(seen.to(tl.int32), 0) - 1, column)
     place = tl.where(rest, known + count + tl.cumsum(rest.to(tl.int32), 0) - 1, place)
     tl.store(sorted_entry + place, e, mask=place < columns)
-    tl.store(reached + level, known + count)
+    tl.store(reached + level * views, known + count)
 
 
-@triton.jit(do_not_specialize=["level"])
+@triton.jit
+def _rows(entry, count, above, below, itself, of, columns, FIRST: tl.constexpr, BLOCK: tl.constexpr):
+    """One view: what its rows of a layer are in the layer below, and the entries that they stand for."""
+    view = tl.program_id(0).to(tl.int64)
+    entry += view * columns
+    above, below, n = tl.load(above + view), tl.load(below + view), tl.load(count + view)
+    for first in range(0, n, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        there = i < n
+        e = tl.load(entry + i, mask=there, other=0)
+        tl.store(of + above + i, e, mask=there)
+        if not FIRST:
+            tl.store(itself + above + i, below + i, mask=there)
+
+
+@triton.jit(do_not_specialize=["level", "stride"])
 def _attend(
-    q, kv, entry, positions, reached, above, below, answer, q_stride, kv_stride, columns, levels, level, squared, scale,
+    q, kv, entry, positions, reached, above, below, answer, q_stride, kv_stride, columns, levels, stride, level,
+    squared, scale,
     FIRST: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One head of one view: its rows of level <= `level` attend to those of one level more. above, below: where the
-    view's rows begin in this layer and in the one below."""
-    view, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    entry, reached = entry + view * columns, reached + view * levels
+    view's rows begin in this layer and in the one below. The heads of a view follow each other: rows lie head by head,
+    and are then read from end to end at about the same time."""
+    view, head = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
+    entry, reached = entry + view * columns, reached + view
     above, below = tl.load(above + view), tl.load(below + view)
     each = tl.arange(0, LEVELS)
-    ends = tl.load(reached + each, mask=each < levels, other=2147483647)
-    asking = tl.load(reached + level)
+    ends = tl.load(reached + each * stride, mask=each < levels, other=2147483647)
+    asking, known = tl.load(reached + level * stride), tl.load(reached + (level + 1) * stride)
     across = head * D + tl.arange(0, D)[None, :]
     for first in range(0, asking, QUERIES):
         i = first + tl.arange(0, QUERIES)
@@ -78,8 +96,8 @@ def _attend(
         # A row sees none that is more than one level away from its own.
         lowest = tl.sum((ends <= first).to(tl.int32), 0)
         highest = tl.sum((ends <= tl.minimum(first + QUERIES, asking) - 1).to(tl.int32), 0)
-        begin = tl.load(reached + lowest - 2, mask=lowest > 1, other=0)
-        end = tl.load(reached + tl.minimum(highest + 1, levels - 1))
+        begin = tl.load(reached + (lowest - 2) * stride, mask=lowest > 1, other=0)
+        end = tl.minimum(tl.load(reached + tl.minimum(highest + 1, levels - 1) * stride), known)
         top = tl.full([QUERIES], -1e30, tl.float32)  # finite: the first keys may all be out of sight
         total = tl.zeros([QUERIES], tl.float32)
         found = tl.zeros([QUERIES, D], tl.float32)
@@ -107,50 +125,75 @@ def _attend(
         tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
 
 
-def takes(entry: Tensor, positions: Tensor, width: int, heads: int) -> bool:
-    """Whether the kernels take views [V, C] at positions [U, 2], of a policy of this width."""
+def fits(width: int, heads: int) -> bool:
+    """Whether the kernels take a policy of this width."""
     powers = heads & (heads - 1) == 0 and (width // heads) & (width // heads - 1) == 0
-    return powers and width >= 16 * heads and positions.dtype == torch.float32 and entry.shape[1] <= MOST_COLUMNS
+    return powers and width >= 16 * heads
 
 
 def levels(entry: Tensor, own: Tensor, positions: Tensor, radius: float, layers: int) -> tuple[Tensor, Tensor]:
     """Entries of views [V, C] in the order of their level, and how many of level 0..L each view has or of lower ones,
-    [V, L + 1] int32; at level L all the others count. own: the robots' own entries [V]."""
-    reached = torch.empty((len(entry), layers + 1), dtype=torch.int32, device=entry.device)
-    reached[:, layers] = (entry >= 0).sum(1)
+    [L + 1, V] int32; at level L all the others count. own: the robots' own entries [V]."""
+    reached = torch.empty((layers + 1, len(entry)), dtype=torch.int32, device=entry.device)
+    reached[layers] = (entry >= 0).sum(1)
     given, width = entry.contiguous(), max(32, triton.next_power_of_2(entry.shape[1]))
     for level in range(layers):
         into = torch.empty_like(given)
         _further[(len(entry),)](
-            given, own.contiguous(), positions, into, reached, entry.shape[1], layers + 1, level, radius * radius,
+            given, own.contiguous(), positions, into, reached, entry.shape[1], len(entry), level, radius * radius,
             COLUMNS=width, FRONT=_FRONT, num_warps=min(8, max(1, width // 128)), **_EXACT,
         )  # fmt: skip
         given = into
     return given, reached
 
 
+def rows(entry: Tensor, reached: Tensor, begin: Tensor, layer: int, count: int) -> tuple[Tensor, Tensor]:
+    """Of the `count` rows of a layer the row of the layer below that each is, in the first layer its entry; and the
+    entry that it stands for: [count] int64 each, 0 for those that no view has. The rest as in `attend`."""
+    level = len(reached) - 1 - layer
+    of = torch.zeros(count, dtype=torch.int64, device=entry.device)
+    itself = of if layer == 1 else torch.zeros_like(of)
+    _rows[(len(entry),)](
+        entry, reached[level], begin[level], begin[level + 1], itself, of, entry.shape[1],
+        FIRST=layer == 1, BLOCK=_BLOCK, num_warps=1,
+    )  # fmt: skip
+    return itself, of
+
+
 def attend(
     q: Tensor,
     kv: Tensor,
-    views: tuple[Tensor, Tensor, Tensor],
-    rows: tuple[Tensor, Tensor],
+    entry: Tensor,
+    reached: Tensor,
+    begin: Tensor,
+    positions: Tensor,
     layer: int,
     count: int,
     radius: float,
     heads: int,
 ) -> Tensor:
-    """Every row's query over the keys and values of those that it sees: [count, d].
+    """Every row's query over the keys and values of those that it sees: [count, d]; of rows that no view has anything.
 
-    views: entries [V, C] and counts [V, L + 1] of `levels`, and positions. rows: where each view's begin in this layer
-    and in the one below, [V] int64. q and kv are those of the rows below, in the first layer of entries.
+    entry [V, C] and reached [L + 1, V] as `levels` gives them. begin [L + 1, V] int64: where each view's rows of a
+    level and lower ones begin. q and kv are those of the rows below, in the first layer of entries.
     """
-    (entry, reached, positions), (above, below), d = views, rows, q.shape[1]
+    level, d, levels = len(reached) - 1 - layer, q.shape[1], len(reached)
     answer = torch.empty((count, d), dtype=q.dtype, device=q.device)
-    levels = reached.shape[1]
-    _attend[(len(entry), heads)](
-        q, kv, entry, positions, reached, above, below, answer, q.stride(0), kv.stride(0), entry.shape[1], levels,
-        levels - 1 - layer, radius * radius, (d // heads) ** -0.5 / math.log(2),
-        FIRST=layer == 1, HEADS=heads, D=d // heads,
-        LEVELS=triton.next_power_of_2(levels), QUERIES=_QUERIES, KEYS=_KEYS, num_warps=4, **_EXACT,
+    _attend[(len(entry) * heads,)](
+        q, kv, entry, positions, reached, begin[level], begin[level + 1], answer, q.stride(0), kv.stride(0),
+        entry.shape[1], levels, reached.stride(0), level, radius * radius, (d // heads) ** -0.5 / math.log(2),
+        FIRST=layer == 1, HEADS=heads, D=d // heads, LEVELS=triton.next_power_of_2(levels),
+        **_shape(count / len(entry), layer == 1, d // heads, q.dtype), **_EXACT,
     )  # fmt: skip
     return answer
+
+
+def _shape(each: float, first: bool, width: int, dtype: torch.dtype) -> dict[str, int]:
+    """Queries and keys of a program at a time, and its warps, where views have so many rows each and heads are so wide:
+    the fastest of those tried on an H200. The first layer has the most keys, about as many as a robot knows."""
+    if dtype == torch.float32:
+        queries = min(64, max(16, triton.next_power_of_2(math.ceil(each))))
+        return {"QUERIES": queries, "KEYS": 32, "num_warps": 2 if queries == 16 else 4}
+    if each <= _FEW:
+        return {"QUERIES": 16, "KEYS": 32, "num_warps": 1}
+    return {"QUERIES": 64, "KEYS": 128 * 64 // max(64, width) if first else 32, "num_warps": 4}

@@ -134,6 +134,8 @@ class Central:
     """A learned policy in one forward pass for all robots, with the component mask where it has one."""
 
     channel: Channel | None = None
+    SETTLES = 0  # control periods until what it does at each is about the same work
+    unsteady: str | None = None  # why it has to ask a GPU for numbers at every step
 
     def __init__(self, policy: Learned, world: World[Any, Any]) -> None:
         self.policy, self.world = policy.eval(), world
@@ -146,6 +148,20 @@ class Central:
         """The seeds decide how robots explore, and robots may remember where they have been."""
         self.seeds = chance.as_tensor(seeds, self.world.device)
         self.trail = self.policy.trail(self.world.config.dt)
+
+    def begin(self, positions: Tensor) -> None:
+        """Nothing is remembered of robots at positions [B, N, 2]."""
+        if self.trail is not None:
+            self.trail.begin(positions)
+
+    def memory(self) -> dict[str, Tensor]:
+        """All that a decision leaves behind for the next; `remember` takes it."""
+        return {} if self.trail is None else self.trail.memory()
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Go on with what `memory` gave, wherever it lies now."""
+        if self.trail is not None:
+            self.trail.remember(memory)
 
     def given(self, observation: Observed) -> dict[str, Tensor]:
         """What the policy is given of an observation, by name, each [B, N, ...]."""
@@ -174,6 +190,8 @@ RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC} 
 class Decentral:
     """A learned policy run by every robot alone on the messages that have reached it (Algorithm 1)."""
 
+    SETTLES = 32  # control periods until robots have heard of about as many others as they will
+
     def __init__(self, policy: Learned, channel: Channel, world: World[Any, Any]) -> None:
         self.policy, self.world = policy.eval(), world
         kind, config = next(kind for kind in RUNS if isinstance(policy, kind)), world.config
@@ -188,6 +206,22 @@ class Decentral:
         """Who has not failed by now, [B, N] bool; None before the first decision."""
         state = getattr(self.run, "state", None)
         return None if state is None else state.alive
+
+    @property
+    def unsteady(self) -> str | None:
+        """As in `Central`."""
+        if not isinstance(self.run, DecentralPolicy):
+            return "only policies of kind mast run alone without waiting"
+        return self.run.unsteady(self.world.config.agents)
+
+    def memory(self) -> dict[str, Tensor]:
+        """As in `Central`, of robots that are not `unsteady`, and have decided once."""
+        memory: dict[str, Tensor] = self.run.memory()
+        return memory
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """As in `Central`."""
+        self.run.remember(memory)
 
     def start(self, seeds: Sequence[int]) -> None:
         self.run.start(seeds)

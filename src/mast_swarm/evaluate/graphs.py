@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from mast_swarm import steady
-from mast_swarm.evaluate.actors import Central
+from mast_swarm.evaluate.actors import Central, Decentral
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.kernels import KernelFailed
 from mast_swarm.steady import Steady
 from mast_swarm.tasks.world import State, overwrite
+
+_ROOM = 1.25  # how long lists may become, in units of what they are when a graph is captured
 
 
 def captured(
@@ -78,66 +80,94 @@ class CapturedLoop:
     """A loop whose control periods run as one graph each: measure, sense, decide, move.
 
     The state lives in the same tensors for good, and so do the metrics of all instants. `metrics[name]` [B, T + 1] is
-    filled up to the instant before the present one; `loop.state` is the present state. Of a large team the graph takes
-    for granted how long lists become (`steady`); `settle` looks whether that held, and where it did not, the periods
-    since it last looked run again in a graph with more room.
+    filled up to the instant before the present one; `loop.state` is the present state. The graph takes for granted how
+    long lists become and of how many others robots have heard (`steady`); `settle` looks whether that held. Where it
+    did not, the periods since it last looked run again as they would without a graph, and the next ones in a graph with
+    the room that is needed now. Robots that run alone hear of more and more others at first: meanwhile there is no
+    graph.
     """
 
     LOOK = 32  # periods after which `step` settles by itself: to look means to wait
     steady: Steady
 
-    def __init__(self, loop: Loop, instants: int, room: float = 1.25) -> None:
+    def __init__(self, loop: Loop, instants: int, room: float = _ROOM, settles: int | None = None) -> None:
         """loop: one that has started and that `capturable` takes; instants: how many are measured; room: how long lists
-        may become, in units of what they are at first."""
+        may become, in units of what they are when a graph is captured; settles: periods before that; None: as many as
+        the actor says."""
         self.loop, self.room, self.since = loop, room, 0  # periods that nobody has looked at
-        device, start = loop.world.device, loop.state
-        self.actor = cast(Central, loop.actor)
-        loop.state = type(start)(**{name: value.clone() for name, value in vars(start).items()})
-        self.at = torch.zeros(1, dtype=torch.int64, device=device)  # the present instant
+        self.actor = cast("Central | Decentral", loop.actor)
+        self.settles = self.actor.SETTLES if settles is None else settles
+        if isinstance(self.actor, Central):
+            self.actor.begin(loop.state.positions)
+        self.at = torch.zeros(1, dtype=torch.int64, device=loop.world.device)  # the present instant
         self.metrics = {
-            name: value.new_zeros(len(value), instants) for name, value in loop.world.metrics(start).items()
+            name: value.new_zeros(len(value), instants) for name, value in loop.world.metrics(loop.state).items()
         }
-        trail = self.actor.trail
-        if trail is not None:
-            trail.begin(start.positions)
-        self.trail: tuple[Tensor, ...] = () if trail is None else (trail.instant, trail.past)
-        self.kept = (*vars(loop.state).values(), self.at, *self.trail)  # all that a period changes, but for the metrics
-        self.looked_at = tuple(value.clone() for value in self.kept)  # the same when somebody last looked
-        self._capture()
+        self.steady, self._period = Steady(loop.world.device), self._plain
+        # The tensors that a graph knows: all that a period changes, but for the metrics, and of the actor alone by
+        # name; and the same when somebody last looked.
+        self.kept: tuple[Tensor, ...] = ()
+        self.memory: dict[str, Tensor] = {}
+        self.looked_at: tuple[Tensor, ...] = ()
+        if not self.settles:
+            try:
+                self._capture()
+            except RuntimeError:
+                self._put_back()
+                raise
 
     def step(self) -> None:
         """One control period."""
         self._period()
+        if self.settles:
+            self.settles -= 1
+            if not self.settles:
+                self._try_capture()
+            return
         self.since += 1
         if self.since == self.LOOK:
             self.settle()
 
     def settle(self) -> None:
         """Look whether all periods so far are right, and run those again that are not."""
-        while self.steady.answers and bool(self.steady.outgrown):
-            self.room *= 2
+        if self.steady.answers and bool(self.steady.outgrown):
+            self.room = max(_ROOM, self.room + _ROOM - 1)
             self._put_back()
-            try:
-                self._capture()
-            except RuntimeError as error:  # no memory for more room, for example: from here on as it always was
-                _tell(self.loop, error)
-                self._put_back()
-                self.steady = Steady(self.loop.world.device)
-                self._period = self._instant
             for _ in range(self.since):
-                self._period()
+                self._plain()
+            self._try_capture()
+        elif self.steady.answers:
+            for before, now in zip(self.looked_at, self.kept, strict=True):
+                before.copy_(now)
         self.since = 0
-        for before, now in zip(self.looked_at, self.kept, strict=True):
-            before.copy_(now)
 
     def measure(self) -> None:
         """The metrics of the present instant, once all before it are right."""
         self.settle()
         self._measure()
 
+    def _try_capture(self) -> None:
+        """A graph for the periods from here on; where there can be none they run as they always did."""
+        while True:
+            try:
+                return self._capture()
+            except RuntimeError as error:  # no memory for more room, for example
+                self._put_back()
+                if not isinstance(error, KernelFailed):  # after which it is tried again without the kernel
+                    _tell(self.loop, str(error) or type(error).__name__)
+                    self.steady, self._period = Steady(self.loop.world.device), self._plain
+                    return None
+
     def _capture(self) -> None:
-        self.steady = Steady(self.loop.world.device, self.room)
         self._period = self._unasking  # lets go of the memory of a graph before
+        self.kept, self.memory, self.looked_at = (), {}, ()
+        state = type(self.loop.state)(**{name: value.clone() for name, value in vars(self.loop.state).items()})
+        memory = {name: value.clone() for name, value in self.actor.memory().items()}
+        kept = (*vars(state).values(), self.at, *memory.values())
+        self.looked_at = tuple(value.clone() for value in kept)
+        self.loop.state, self.memory, self.kept = state, memory, kept
+        self.actor.remember(memory)
+        self.steady = Steady(self.loop.world.device, self.room)
         with self.steady.asking():
             self._instant()
         self._put_back()
@@ -146,27 +176,34 @@ class CapturedLoop:
         self.steady.outgrown.zero_()
 
     def _put_back(self) -> None:
-        for before, now in zip(self.looked_at, self.kept, strict=True):
+        for before, now in zip(self.looked_at, self.kept, strict=False):
             now.copy_(before)
-        trail = self.actor.trail
-        if trail is not None:  # a period that failed may have left others there
-            trail.instant, trail.past = self.trail
+        if self.memory:
+            self.actor.remember(self.memory)
 
     def _unasking(self) -> None:
         with self.steady.granted():
             self._instant()
 
     def _instant(self) -> None:
+        """A period whose results go back into the tensors that a graph knows."""
+        state = self.loop.state
+        try:
+            self._plain()
+            after = self.loop.state
+        finally:
+            self.loop.state = state
+        _check_alike(state, after)
+        overwrite(state, after)
+        for name, value in self.actor.memory().items():
+            if value is not self.memory[name]:
+                self.memory[name].copy_(value)
+        self.actor.remember(self.memory)
+
+    def _plain(self) -> None:
         self._measure()
-        self.loop.sense()
-        after = self.loop.world.step(self.loop.state, self.loop.decide())
-        _check_alike(self.loop.state, after)
-        overwrite(self.loop.state, after)
+        self.loop.step()
         self.at += 1
-        trail = self.actor.trail
-        if trail is not None:  # back into the tensors that the graph knows
-            instant, past = self.trail
-            trail.instant, trail.past = instant.copy_(trail.instant), past.copy_(trail.past)
 
     def _measure(self) -> None:
         for name, value in self.loop.world.metrics(self.loop.state).items():
@@ -183,38 +220,41 @@ def _check_alike(state: State, after: State) -> None:
 
 
 def capturable(loop: Loop) -> bool:
-    """Whether a control period may be the same work each time: a policy in one pass on a GPU, in a world whose state is
-    tensors there and nothing else. Views of robots that run alone are as large as the data say, and a controller may do
-    anything."""
+    """Whether a control period may be the same work each time: a policy that need not ask the GPU for numbers, in a
+    world whose state is tensors there and nothing else. A controller may do anything."""
     parts = vars(loop.state)
-    on_a_gpu = loop.world.device.type == "cuda" and type(loop.actor) is Central
+    on_a_gpu = loop.world.device.type == "cuda" and type(loop.actor) in (Central, Decentral)
     alike = set(parts) == {field.name for field in fields(loop.state)}
-    return on_a_gpu and alike and all(isinstance(v, Tensor) and v.device.type == "cuda" for v in parts.values())
+    if not on_a_gpu or not alike or not all(isinstance(v, Tensor) and v.device.type == "cuda" for v in parts.values()):
+        return False
+    unsteady = cast("Central | Decentral", loop.actor).unsteady
+    if unsteady is not None:
+        _tell(loop, unsteady)
+    return unsteady is None
 
 
-def capture(loop: Loop, instants: int) -> CapturedLoop | None:
-    """The loop with captured control periods; None where they cannot be, and what stands in the way is told."""
+def capture(loop: Loop, instants: int, settles: int | None = None) -> CapturedLoop | None:
+    """The loop with captured control periods; None where they cannot be, and what stands in the way is told. settles:
+    as in `CapturedLoop`."""
     if not capturable(loop):
         return None
     start = loop.state
     while True:
         try:
-            return CapturedLoop(loop, instants)
+            return CapturedLoop(loop, instants, settles=settles)
         except RuntimeError as error:  # for example a world that asks the GPU for a number on its way
             loop.state = start
-            if isinstance(loop.actor, Central) and loop.actor.trail is not None:
-                loop.actor.trail.begin(start.positions)
             if not isinstance(error, KernelFailed):  # after which it is tried again without the kernel
-                _tell(loop, error)
+                _tell(loop, str(error) or type(error).__name__)
                 return None
 
 
 told: set[tuple[str, str]] = set()  # tasks whose steps were not captured, and why
 
 
-def _tell(loop: Loop, error: RuntimeError) -> None:
+def _tell(loop: Loop, reason: str) -> None:
     """Say it once: an evaluation has many batches and policies."""
-    found = loop.world.task, (str(error).splitlines() or [type(error).__name__])[0]
+    found = loop.world.task, reason.splitlines()[0]
     if found not in told:
         told.add(found)
         logging.getLogger("mast_swarm").warning(

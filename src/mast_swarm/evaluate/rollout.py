@@ -75,7 +75,8 @@ def rollout(
         knowledge = Knowledge(loop, record, steps)
         loop.start(seeds, scenarios)
         frames: list[dict[str, np.ndarray]] = []
-        whole = capture(loop, steps + 1) if steps >= _REPAYS and not plain and not record else None
+        repays = steps >= _REPAYS + getattr(loop.actor, "SETTLES", 0)
+        whole = capture(loop, steps + 1) if repays and not plain and not record else None
         if whole is not None:
             for _ in range(steps):
                 whole.step()

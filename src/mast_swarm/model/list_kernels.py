@@ -135,16 +135,22 @@ def _neighbours(
 
 
 @triton.jit
+def turned(x, cos, sin):
+    """Rows x [ROWS, 2 E] turned by phases [ROWS, E], in the precision of x. Whole rows are read before, and split into
+    real and imaginary parts in registers: reading every other number is slow."""
+    real, imaginary = tl.split(tl.reshape(x, [cos.shape[0], cos.shape[1], 2]))
+    both = tl.join(real * cos - imaginary * sin, real * sin + imaginary * cos)
+    return tl.reshape(both, x.shape).to(x.dtype)
+
+
+@triton.jit
 def _turn(x, cos, sin, entry, rows, stride, HEADS: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr):
-    """Whole rows are read and split into real and imaginary parts in registers: reading every other number is slow."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row[:, None] < rows
     at = x + row[:, None] * stride + tl.arange(0, 2 * HEADS * E)[None, :]
-    real, imaginary = tl.split(tl.reshape(tl.load(at, mask=there, other=0.0), [ROWS, HEADS * E, 2]))
     phase = tl.load(entry + row, mask=row < rows, other=0)[:, None] * E + (tl.arange(0, HEADS * E) % E)[None, :]
     c, s = tl.load(cos + phase, mask=there, other=0.0), tl.load(sin + phase, mask=there, other=0.0)
-    turned = tl.join(real * c - imaginary * s, real * s + imaginary * c)
-    tl.store(at, tl.reshape(turned, [ROWS, 2 * HEADS * E]).to(x.dtype.element_ty), mask=there)
+    tl.store(at, turned(tl.load(at, mask=there, other=0.0), c, s), mask=there)
 
 
 @triton.jit
@@ -164,7 +170,7 @@ def _phases(positions, omega, cos, sin, count, K: tl.constexpr, WIDE: tl.constex
 @triton.jit
 def _add_normed(
     x, asks, y, weight, bias, total, normed, rows, width, eps,
-    ASKED: tl.constexpr, ADDED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    ASKED: tl.constexpr, ADDED: tl.constexpr, SUMMED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     across = tl.arange(0, WIDTH)[None, :]
@@ -174,7 +180,7 @@ def _add_normed(
     v = tl.load(x + source[:, None] * width + across, mask=there, other=0.0)
     if ADDED:
         v += tl.load(y + at, mask=there, other=0.0).to(tl.float32)
-    if ASKED or ADDED:
+    if SUMMED:
         tl.store(total + at, v, mask=there)
     mean = tl.sum(v, 1)[:, None] / width
     off = tl.where(across < width, v - mean, 0.0)
@@ -278,18 +284,20 @@ def neighbours(
 
 
 def add_normed(
-    x: Tensor, asks: Tensor | None, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float
+    x: Tensor, asks: Tensor | None, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float, summed: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """As `lists.add_normed`: x [m, d] fp32 -> [n, d] fp32, and its norm in the precision of autocast."""
+    """As `lists.add_normed`: x [m, d] fp32 -> [n, d] fp32, and its norm in the precision of autocast. summed: whether
+    the first will be read; if not, it is x."""
     asks = None if asks is None else asks.contiguous()
     count, width = len(x) if asks is None else len(asks), x.shape[1]
     kind = x.device.type
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     normed = torch.empty((count, width), dtype=half, device=x.device)
-    total = x if asks is None and y is None else torch.empty_like(normed, dtype=torch.float32)
+    summed = summed and not (asks is None and y is None)
+    total = torch.empty_like(normed, dtype=torch.float32) if summed else x
     rows = 4
     _add_normed[(triton.cdiv(count, rows),)](
         x.contiguous(), asks, total if y is None else y.contiguous(), weight, bias, total, normed, count, width, eps,
-        ASKED=asks is not None, ADDED=y is not None, ROWS=rows, WIDTH=triton.next_power_of_2(width),
+        ASKED=asks is not None, ADDED=y is not None, SUMMED=summed, ROWS=rows, WIDTH=triton.next_power_of_2(width),
     )  # fmt: skip
     return total, normed

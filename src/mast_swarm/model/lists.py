@@ -130,16 +130,19 @@ def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
         x.copy_(rotate(x.unflatten(-1, (heads, -1)), table).flatten(-2))
 
 
-def add_normed(x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+def add_normed(
+    x: Tensor, asks: Tensor | None, y: Tensor | None, norm: nn.Module, *, summed: bool = True
+) -> tuple[Tensor, Tensor]:
     """x[asks] + y and its norm, by one kernel on a GPU without gradients.
 
     x [..., d] with asks None (all of x), or x [m, d] with asks [n]; y (None: nothing) and the results are [..., d] or
-    [n, d]. Under autocast the kernel gives the norm in half precision, which is what the next product takes.
+    [n, d]. Under autocast the kernel gives the norm in half precision, which is what the next product takes. summed:
+    whether the sum will be read; if not, the kernel need not write it.
     """
     if _worth_a_kernel(x) and type(norm) is nn.LayerNorm and x.dtype == torch.float32:
         rows, more = x.flatten(0, -2), None if y is None else y.flatten(0, -2)
-        total, normed = kernels.add_normed(rows, asks, more, norm.weight, norm.bias, norm.eps)
-        shape = x.shape if asks is None else total.shape
+        total, normed = kernels.add_normed(rows, asks, more, norm.weight, norm.bias, norm.eps, summed)
+        shape = x.shape if asks is None else normed.shape
         return total.view(shape), normed.view(shape)
     total = x if asks is None else x[asks]
     total = total if y is None else total + y

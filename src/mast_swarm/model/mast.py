@@ -56,4 +56,4 @@ class MAST(nn.Module):
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:
         """The norm of the last block's two terms, [..., d]."""
-        return add_normed(x, None, added, self.norm)[1]
+        return add_normed(x, None, added, self.norm, summed=False)[1]

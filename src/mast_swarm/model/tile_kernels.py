@@ -3,7 +3,8 @@
 Tokens are sorted by their cells, which are as wide as the window. So all that a token may attend to lies in three runs,
 one for each row of cells next to it, and a tile of tokens that follow each other has much the same runs. A program
 reads the keys and values of a tile's runs once, for all its queries, and multiplies on tensor cores; who is near whom
-is decided pair by pair, from the places. Neighbour lists are not needed.
+is decided pair by pair, from the places. Neighbour lists are not needed. Each query is read by one program, which turns
+it by its phases (RoPE); keys are read by many, and have been turned before.
 """
 
 # ruff: noqa: RUF005 (Triton adds tuples, and knows no star)
@@ -15,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mast_swarm.model.encoding import Rotation
+from mast_swarm.model.list_kernels import turned
 from mast_swarm.space._gpu import apart
 
 _QUERIES, _KEYS, _WARPS = 16, 32, 1  # of a program: tokens of a tile, keys at a time
@@ -35,7 +38,7 @@ def _hull(begin, end, r, there, rows):
 
 @triton.jit(do_not_specialize=["tokens"])
 def _attend_tiles(
-    q, kv, place, label, begin, end, answer, rows, tokens, q_stride, kv_stride, scale, squared,
+    q, kv, cos, sin, place, label, begin, end, answer, rows, tokens, q_stride, kv_stride, scale, squared,
     LABELLED: tl.constexpr, TEAMS: tl.constexpr, HEADS: tl.constexpr, EACH: tl.constexpr, D: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
@@ -56,11 +59,19 @@ def _attend_tiles(
     q += first * q_stride + part * (EACH * D)
     answer += first * WIDTH + part * (EACH * D)
     kv += part * (EACH * D)
-    asked = tl.arange(0, QUERIES)[:, None] * q_stride + wide[None, :]
+    row = tl.arange(0, QUERIES)[:, None]
+    asked = row * q_stride + wide[None, :]
     listed = tl.arange(0, KEYS)[:, None] * kv_stride + wide[None, :]
+    if cos is not None:
+        phase = first * (D // 2) + row * (D // 2) + tl.arange(0, D // 2)[None, :]
+        c = tl.load(cos + phase, mask=there[:, None], other=0.0)
+        s = tl.load(sin + phase, mask=there[:, None], other=0.0)
     queries, highest, total, found = (), (), (), ()
     for head in tl.static_range(EACH):
-        queries = queries + (tl.load(q + head * D + asked, mask=there[:, None], other=0.0),)
+        query = tl.load(q + head * D + asked, mask=there[:, None], other=0.0)
+        if cos is not None:
+            query = turned(query, c, s)
+        queries = queries + (query,)
         highest = highest + (tl.full([QUERIES], float("-inf"), tl.float32),)
         total = total + (tl.zeros([QUERIES], tl.float32),)
         found = found + (tl.zeros([QUERIES, D], tl.float32),)
@@ -97,7 +108,7 @@ def _attend_tiles(
                 sums = sums + (total[head] * keep + tl.sum(p, 1),)
                 sights = sights + (tl.dot(p.to(values.dtype), values, found[head] * keep[:, None]),)
             highest, total, found = above, sums, sights
-    into = tl.arange(0, QUERIES)[:, None] * WIDTH + wide[None, :]
+    into = row * WIDTH + wide[None, :]
     for head in tl.static_range(EACH):
         sight = found[head] / tl.where(there, total[head], 1.0)[:, None]
         tl.store(answer + head * D + into, sight.to(answer.dtype.element_ty), mask=there[:, None])
@@ -110,21 +121,23 @@ def takes(heads: int, head_dim: int) -> bool:
 
 
 def attend_tiles(
-    q: Tensor, kv: Tensor, place: Tensor, label: Tensor | None, begin: Tensor, end: Tensor, tokens: int, squared: float,
-    heads: int,
+    q: Tensor, kv: Tensor, rotation: Rotation | None, place: Tensor, label: Tensor | None, begin: Tensor, end: Tensor,
+    tokens: int, squared: float, heads: int,
 ) -> Tensor:  # fmt: skip
     """What each of n rows gathers from those nearer than the radius, of one label and of one environment, and itself.
 
-    q [n, d], kv [n, 2 d] keys then values, each head by head, in half precision; place [n, 2] metres and label [n]
-    (None: no labels) in the same order: by environment, of `tokens` rows each, then by cells; begin, end [n, 3] the
-    three runs of rows that hold all near a row, ascending; squared: of the radius -> [n, d].
+    q [n, d], kv [n, 2 d] keys then values, each head by head, in half precision; rotation: the phases [n, d_a/2] that
+    queries are turned by here, and keys have been (None: by nothing); place [n, 2] metres and label [n] (None: no
+    labels) in the same order: by environment, of `tokens` rows each, then by cells; begin, end [n, 3] the three runs of
+    rows that hold all near a row, ascending; squared: of the radius -> [n, d].
     """
     n, d = q.shape
     answer = torch.empty((n, d), dtype=q.dtype, device=q.device)
-    each = min(_EACH, heads)
+    each = min(heads, _EACH if d // heads <= 64 else 1)  # wider ones find no room in registers
+    cos, sin = (None, None) if rotation is None else (table.contiguous() for table in rotation)
     _attend_tiles[(triton.cdiv(n, _QUERIES) * (heads // each),)](
-        q, kv, place, place if label is None else label, begin, end, answer, n, tokens, q.stride(0), kv.stride(0),
-        (d // heads) ** -0.5, max(squared, _LEAST),
+        q, kv, cos, sin, place, place if label is None else label, begin, end, answer, n, tokens,
+        q.stride(0), kv.stride(0), (d // heads) ** -0.5, max(squared, _LEAST),
         LABELLED=label is not None, TEAMS=tokens < n, HEADS=heads, EACH=each, D=d // heads, QUERIES=_QUERIES,
         KEYS=_KEYS, num_warps=_WARPS, num_stages=2, enable_fp_fusion=False,
     )  # fmt: skip

@@ -1,0 +1,87 @@
+"""Robots alone whose views are given a fixed room decide as they do otherwise, or say that it is outgrown."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from devices import DEVICE, few, plainly
+from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig, steady
+from mast_swarm.comms import decentral
+from mast_swarm.comms.relay import RelayState
+from mast_swarm.observation import Observation
+from mast_swarm.space import Graph, nearest, neighbour_graph
+from mast_swarm.steady import Steady
+
+pytestmark = pytest.mark.kernels
+
+WINDOWS = {
+    radius: Policy(PolicyConfig(layers=3, heads=2, head_dim=16, attention_radius=radius), seed=1).to(DEVICE)
+    for radius in (60.0, None)
+}
+
+
+def heard(policy: Policy, channel: Channel, seed: int, batch: int, robots: int, steps: int) -> list[RelayState]:
+    """What robots that wander hold at the first instants."""
+    rng, found = torch.Generator().manual_seed(seed), []
+    positions = torch.rand(batch, robots, 2, generator=rng) * 200 + 4e6
+    alone = DecentralPolicy(policy, channel, 1.0)
+    alone.start(range(batch))
+    for _ in range(steps):
+        positions = positions + torch.randn(batch, robots, 2, generator=rng) * 10
+        with plainly():
+            graph = neighbour_graph(nearest(positions, positions, 2, exclude_self=True)[1])
+        links = Graph(graph.source.to(DEVICE), graph.target.to(DEVICE), batch, robots)
+        features = torch.randn(batch, robots, 14, generator=rng).to(DEVICE)
+        alone.listen(Observation(features=features, positions=positions.to(DEVICE), graph=links))
+        assert isinstance(alone.state, RelayState)
+        found.append(alone.state)
+    return found
+
+
+def rooms(asked: Steady) -> list[int]:
+    return [room for kept in asked.answers if isinstance(kept, tuple) for room in kept[0]]
+
+
+@settings(deadline=None, max_examples=few(40, 3))
+@given(
+    seed=st.integers(0, 99),
+    batch=st.integers(1, 2),
+    robots=st.integers(1, few(40, 3)),
+    asked=st.integers(0, 3),
+    room=st.sampled_from([0.5, 1.0, 3.0]),
+    more=st.sampled_from([0, 5, 2048]),
+    failure=st.sampled_from([0.0, 0.3]),
+    radius=st.sampled_from(list(WINDOWS)),
+)
+@example(seed=0, batch=1, robots=3, asked=3, room=1.0, more=0, failure=0.0, radius=60.0)  # just enough
+@example(seed=0, batch=1, robots=3, asked=0, room=1.0, more=0, failure=0.0, radius=60.0)  # before anybody was heard
+@example(seed=0, batch=1, robots=3, asked=0, room=1.0, more=2048, failure=1.0, radius=60.0)  # all have failed since
+def test_rows_that_are_nobodys_change_nothing(
+    seed: int, batch: int, robots: int, asked: int, room: float, more: int, failure: float, radius: float | None
+) -> None:
+    policy = WINDOWS[radius]
+    states = heard(policy, Channel(1.0, failure=failure), seed, batch, robots, 4)
+    expected = decentral.decide(policy, states[-1])
+    work, exact = Steady(DEVICE, room), Steady(DEVICE, 1.0)
+
+    def spare(places: int) -> mock._patch:
+        return mock.patch.multiple(steady, MORE=places)
+
+    with torch.inference_mode(), mock.patch.object(decentral, "_WIDER", 0):
+        with spare(more), work.asking():
+            decentral.decide(policy, states[asked])
+        with spare(0), exact.asking():  # with just as many places as are needed
+            found: Tensor = decentral.decide(policy, states[-1])
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        with work.granted():
+            found = decentral.decide(policy, states[-1])
+    fits = all(there >= needed for there, needed in zip(rooms(work), rooms(exact), strict=True))
+    assert bool(work.outgrown) == (not fits)
+    if fits:
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
