@@ -14,6 +14,7 @@ UNSEEN = {  # (file, policy, channel): its name in the table; start states of se
     ("tested", NAME, 30): f"`{NAME}`, `--max-age 30`",
     ("tested", NAME, None): f"`{NAME}`",
     ("tested", "mast-m", None): "`mast-m`",
+    ("relay", "searcher-250-relay", 30): "`searcher-250-relay`, `--max-age 30`",
     ("rivals", "dhba-8", None): "`dhba-8`, no delay",
     ("rivals", "dhba-8-explore", None): "`dhba-8-explore`, no delay",
     ("rivals", "dhba-8-explore+memory", None): "`dhba-8-explore` with memory, no delay",
