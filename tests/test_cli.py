@@ -270,8 +270,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def navigation_zoo(tmp_path: Path, policy_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zoo with one small policy that has learned nothing: navigation/mast-m."""
-    shutil.copytree(policy_folder, tmp_path / "zoo" / "navigation" / "mast-m")
+    """A zoo with one small policy that has learned nothing: navigation/mast-m-sharp."""
+    shutil.copytree(policy_folder, tmp_path / "zoo" / "navigation" / "mast-m-sharp")
     use_zoo(monkeypatch, tmp_path / "zoo")
 
 
@@ -283,7 +283,7 @@ def test_demo_replaces_its_own_folder_only(
     quick = ("--agents", 6, "--steps", 10, "--scenario", "clusters-1")
     assert mast("demo", *quick) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-3].startswith("mast-m reached ") and out[-2].startswith("dhba-8 reached ")
+    assert out[-3].startswith("mast-m-sharp reached ") and out[-2].startswith("dhba-8 reached ")
     assert out[-1] == f"open in a browser: {tmp_path / 'runs/demo/replay.html'}"
     made = (tmp_path / "runs/demo/replay.html").stat().st_mtime_ns
     assert mast("demo", *quick, "--seed", 1) == 0
@@ -305,7 +305,7 @@ def test_demo_lets_every_robot_decide_alone(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()  # a folder that is empty is as good as none
     assert mast("demo", "--agents", 6, "--steps", 5, "--scenario", "clusters-1", "--out", tmp_path / "d") == 0
     rows = json.loads((tmp_path / "d" / "summary.json").read_text())["rows"]
-    assert {(row["policy"], row["delay"]) for row in rows} == {("mast-m", 1.0), ("dhba-8", None)}
+    assert {(row["policy"], row["delay"]) for row in rows} == {("mast-m-sharp", 1.0), ("dhba-8", None)}
 
 
 # Long enough to be caught in the middle, in parts short enough that something is finished by then.

@@ -160,7 +160,7 @@ def test_a_demo_shows_the_first_two_of_what_is_compared() -> None:
     own = Demo(("east-9",))
     assert strolling(demo=own).default_demo is own and own.steps == 200 and own.config is None and own.outcome == ""
     navigation = find("navigation").default_demo
-    assert navigation.policies == ("mast-m", "dhba-8") and navigation.config is not None
+    assert navigation.policies == ("mast-m-sharp", "dhba-8") and navigation.config is not None
 
 
 def test_an_expert_that_is_given_itself_is_a_controller_too() -> None:
