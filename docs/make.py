@@ -37,8 +37,10 @@ def success(path: str, times: tuple[float, ...]) -> str:
 RIVALS = {
     "mast-m": ("m-delay-1", "1 s per hop"),
     "mast-m-paper": ("paper-recipe-alone", "1 s per hop"),
+    "searcher-250-relay": ("searchers", "1 s per hop"),
     "dhba-8-relay-explore": ("rivals", "1 s per hop"),
     "dhba-8-relay": ("rivals", "1 s per hop"),
+    "searcher-250": ("searchers", "none"),
     "explorer": ("rivals", "none"),
     "dhba-8-explore": ("rivals", "none"),
     "dhba-8": ("rivals", "none"),
@@ -62,7 +64,8 @@ def beside(policies: tuple[str, ...], times: tuple[float, ...]) -> str:
     for policy in policies:
         cells = [at(policy, "success_rate", t, 3) for t in times]
         ends = [at(policy, "distance", 800.0, 0) + " m", at(policy, "collisions", 800.0, 2)]
-        body.append([f"`{policy}`", RIVALS[policy][1], *cells, *ends])
+        limited = ", `--max-age 30`" if policy == "searcher-250-relay" else ""
+        body.append([f"`{policy}`{limited}", RIVALS[policy][1], *cells, *ends])
     head = ["policy", "delay of news", *(f"t = {t:g} s" for t in times), "way per robot", "pairs that touch at 800 s"]
     return table(head, body)
 
