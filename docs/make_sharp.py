@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from blocks import load, table
-from make_trials import FOLDER, TIMES, cell
+from make_trials import FOLDER, TIMES, cell, minus, over_time
 
 NAME = "mast-m-sharp"
 AGE = {"max_age": 30}
@@ -46,17 +46,11 @@ def _unseen() -> list[tuple[str, dict[str, Any]]]:
 
 
 def tested() -> str:
-    body = [[name, *(cell(row["each"][t]) for t in TIMES)] for name, row in _unseen()]
-    return table(["108 start states of seed 7110", *(f"t = {t} s" for t in TIMES)], body)
+    return over_time("108 start states of seed 7110", _unseen())
 
 
 def paired() -> str:
-    (own, ours), *others = _unseen()
-    body = []
-    for name, row in others:
-        pairs = {t: [a - b for a, b in zip(ours["each"][t], row["each"][t], strict=True)] for t in TIMES}
-        body.append([name, *(cell(pairs[t], "+") for t in TIMES)])
-    return table([f"{own} minus", *(f"t = {t} s" for t in TIMES)], body)
+    return minus(_unseen())
 
 
 def thousand() -> str:
@@ -65,8 +59,7 @@ def thousand() -> str:
         "`searcher-250`, no delay": find("rivals", 7110, "searcher-250", agents=1000),
         "`dhba-8-explore`, no delay": find("rivals", 7110, "dhba-8-explore", agents=1000),
     }
-    body = [[name, *(cell(row["each"][t]) for t in TIMES)] for name, row in rows.items()]
-    return table(["1,000 robots, 9 start states of seed 7110", *(f"t = {t} s" for t in TIMES)], body)
+    return over_time("1,000 robots, 9 start states of seed 7110", list(rows.items()))
 
 
 def conditions() -> str:

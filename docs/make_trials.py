@@ -112,20 +112,32 @@ def chosen() -> str:
     return table(["108 start states of seed 7001", "epochs", *(f"t = {t} s" for t in TIMES)], body)
 
 
-def tested() -> str:
-    rows = {name: find(file, 7101, policy, safe) for (file, policy, safe), name in TESTED.items()}
-    body = [[name, *(cell(row["each"][t]) for t in TIMES)] for name, row in rows.items()]
-    return table(["108 start states of seed 7101", *(f"t = {t} s" for t in TIMES)], body)
+def over_time(head: str, rows: list[tuple[str, dict[str, Any]]]) -> str:
+    """Evaluations by name: their success rate at some instants."""
+    body = [[name, *(cell(row["each"][t]) for t in TIMES)] for name, row in rows]
+    return table([head, *(f"t = {t} s" for t in TIMES)], body)
 
 
-def paired() -> str:
-    rows = [(name, find(file, 7101, policy, safe)) for (file, policy, safe), name in TESTED.items()]
+def minus(rows: list[tuple[str, dict[str, Any]]]) -> str:
+    """How much better the first of these evaluations is than each other, on the same start states."""
     (own, ours), *others = rows
     body = []
     for name, row in others:
         pairs = {t: [a - b for a, b in zip(ours["each"][t], row["each"][t], strict=True)] for t in TIMES}
         body.append([name, *(cell(pairs[t], "+") for t in TIMES)])
     return table([f"{own} minus", *(f"t = {t} s" for t in TIMES)], body)
+
+
+def _tested() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, find(file, 7101, policy, safe)) for (file, policy, safe), name in TESTED.items()]
+
+
+def tested() -> str:
+    return over_time("108 start states of seed 7101", _tested())
+
+
+def paired() -> str:
+    return minus(_tested())
 
 
 def taught() -> str:
