@@ -97,6 +97,8 @@ class Trial:
         **channel: float,
     ) -> None:
         from mast_swarm.comms.config import Channel
+        from mast_swarm.evaluate.actors import make_actor
+        from mast_swarm.evaluate.loop import Loop
         from mast_swarm.evaluate.rollout import rollout
         from mast_swarm.tasks.navigation.config import NavigationConfig
         from mast_swarm.tasks.navigation.controllers import DhbaExplore, Explorer
@@ -112,22 +114,18 @@ class Trial:
             raise SystemExit(f"options are of the controller explorer: leave them out for {policy}")
         world = Navigation(NavigationConfig(agents=agents, scenario=scenario), self.device)
         drives = str(self.config.out / self.config.name) if policy is None else policy.removeprefix("navigation/")
+        driver: Any = made[drives]() if drives in made else drives
+        air = None if central else Channel(**{"delay": 1.0, **channel})  # type: ignore[arg-type]
         seeds = [seed * 1_000_000 + episode for episode in range(episodes)]
-        ran = rollout(
-            world,
-            made[drives]() if drives in made else drives,
-            seeds,
-            steps,
-            channel=None if central else Channel(**{"delay": 1.0, **channel}),  # type: ignore[arg-type]
-            scenarios=world.config.scenarios(episodes),
-            precision="bf16" if self.device.type == "cuda" else "fp32",
-            safe=safe,
-        )
+        how: dict[str, Any] = {"precision": "bf16" if self.device.type == "cuda" else "fp32", "safe": safe}
+        scenarios = world.config.scenarios(episodes)
+        ran = rollout(world, driver, seeds, steps, channel=air, scenarios=scenarios, **how)
         success = ran.metrics["success_rate"]
         times = [t for t in AT if t <= steps]
-        living = self.living(world, drives, seeds, times, channel) if channel.get("failure") else {}
+        failing = air is not None and air.failure > 0
+        living = _living(Loop(world, make_actor(driver, world, air), **how), seeds, times) if failing else {}
         what = {"seed": seed, "episodes": episodes, "scenario": scenario, "agents": agents}
-        row = {
+        row: dict[str, Any] = {
             "policy": policy or self.config.name,
             **what,
             "central": central,
@@ -149,35 +147,28 @@ class Trial:
             flush=True,
         )
 
-    def living(
-        self, world: Any, drives: str, seeds: list[int], times: list[int], channel: dict[str, float]
-    ) -> dict[str, Any]:
-        """Where robots fail: goals on which a living robot is, as a share of those that the living could be on, as in
-        `benchmarks.robot_faults`; and how many are living."""
-        import torch
 
-        from mast_swarm.comms.config import Channel
-        from mast_swarm.evaluate.actors import make_actor
-        from mast_swarm.evaluate.loop import Loop
+def _living(loop: Any, seeds: list[int], times: list[int]) -> dict[str, Any]:
+    """Where robots fail: goals on which a living robot is, as a share of those that the living could be on, as in
+    `benchmarks.robot_faults`; and how many are living. A rollout keeps neither."""
+    import torch
 
-        actor = make_actor(drives, world, Channel(**{"delay": 1.0, **channel}))  # type: ignore[arg-type]
-        loop = Loop(world, actor, precision="bf16" if self.device.type == "cuda" else "fp32")
-        found: dict[str, Any] = {"living": {}, "served": {}}
-        with torch.inference_mode():
-            loop.start(seeds, world.config.scenarios(len(seeds)))
-            for step in range(times[-1] + 1):
-                loop.sense()
-                command = loop.decide()
-                if step in times:
-                    alive: torch.Tensor = actor.alive  # type: ignore[attr-defined]
-                    state: Any = loop.state
-                    on = torch.cdist(state.goals, state.positions) < world.config.success_radius  # [B, M, N]
-                    count = alive.sum(1)
-                    served = (on & alive[:, None]).any(2).sum(1) / count.clamp(1, on.shape[1])
-                    found["living"][step] = count.tolist()
-                    found["served"][step] = [round(share, 4) for share in served.tolist()]
-                loop.move(command)
-        return found
+    found: dict[str, Any] = {"living": {}, "served": {}}
+    config = loop.world.config
+    with torch.inference_mode():
+        loop.start(seeds, config.scenarios(len(seeds)))
+        for step in range(times[-1] + 1):
+            loop.sense()
+            command = loop.decide()
+            if step in times:
+                alive, state = loop.actor.alive, loop.state
+                on = torch.cdist(state.goals, state.positions) < config.success_radius  # [B, M, N]
+                count = alive.sum(1)
+                served = (on & alive[:, None]).any(2).sum(1) / count.clamp(1, on.shape[1])
+                found["living"][step] = count.tolist()
+                found["served"][step] = [round(share, 4) for share in served.tolist()]
+            loop.move(command)
+    return found
 
 
 def main() -> None:

@@ -34,10 +34,11 @@ def success(path: str, times: tuple[float, ...]) -> str:
     return table(["policy", *(f"t = {t:g} s" for t in times)], body)
 
 
+FORGETTING = "1 s per hop, `--max-age 30`"
 RIVALS = {
     "mast-m": ("m-delay-1", "1 s per hop"),
     "mast-m-paper": ("paper-recipe-alone", "1 s per hop"),
-    "searcher-250-relay": ("searchers", "1 s per hop"),
+    "searcher-250-relay": ("searchers", FORGETTING),
     "dhba-8-relay-explore": ("rivals", "1 s per hop"),
     "dhba-8-relay": ("rivals", "1 s per hop"),
     "searcher-250": ("searchers", "none"),
@@ -60,12 +61,11 @@ def beside(policies: tuple[str, ...], times: tuple[float, ...]) -> str:
 
     sharp = make_sharp.find("tested", 3, channel=make_sharp.AGE)
     cells = [make_trials.cell(sharp["each"][f"{t:g}"]) for t in times]
-    body = [[f"`{make_sharp.NAME}`, `--max-age 30`", "1 s per hop", *cells, "not measured", "not measured"]]
+    body = [[f"`{make_sharp.NAME}`", FORGETTING, *cells, "not measured", "not measured"]]
     for policy in policies:
         cells = [at(policy, "success_rate", t, 3) for t in times]
         ends = [at(policy, "distance", 800.0, 0) + " m", at(policy, "collisions", 800.0, 2)]
-        limited = ", `--max-age 30`" if policy == "searcher-250-relay" else ""
-        body.append([f"`{policy}`{limited}", RIVALS[policy][1], *cells, *ends])
+        body.append([f"`{policy}`", RIVALS[policy][1], *cells, *ends])
     head = ["policy", "delay of news", *(f"t = {t:g} s" for t in times), "way per robot", "pairs that touch at 800 s"]
     return table(head, body)
 
