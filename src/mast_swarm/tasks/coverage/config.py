@@ -133,7 +133,8 @@ class CoverageConfig(WorldConfig):
     @property
     def stated(self) -> tuple[str, ...]:
         """Settings that results state beside every number: a time average means nothing without its dt."""
-        return ("scenario", "agents", *["features"] * (self.density == "gaussians"), "side", "dt", *["share_maps"] * self.share_maps)
+        drawn, shared = ["features"] * (self.density == "gaussians"), ["share_maps"] * self.share_maps
+        return ("scenario", "agents", *drawn, "side", "dt", *shared)
 
     @property
     def scenario(self) -> str:
