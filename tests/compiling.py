@@ -60,6 +60,15 @@ def attends(rows: int, heads: int, width: int = 256) -> None:
     tile_kernels.attend_tiles(*given, rows, 62500.0, heads)
 
 
+def norms(rows: int, width: int = 256) -> None:
+    """The stream before the first sum, and after it; of all rows, and of some."""
+    y, weight = torch.empty(rows, width, dtype=HALF), torch.empty(width)
+    with torch.autocast("cpu", dtype=HALF):
+        for x in (torch.empty(rows, width), y):
+            for asks in (None, torch.zeros(rows, **PLACES)):
+                list_kernels.add_normed(x, asks, y, weight, weight, 1e-5)
+
+
 def senses(rows: int) -> None:
     list_kernels.phases(torch.empty(1, rows, 2, dtype=torch.float64), torch.empty(16))
     numbers = (torch.empty(1, rows, 3), torch.empty(1, rows, 2), torch.zeros(1, **PLACES), torch.empty(1))
@@ -117,6 +126,7 @@ if __name__ == "__main__":
         feeds(rows)
     for heads in (2, 4, 8):
         attends(1_000_000, heads)
+    norms(1_000_000)
     senses(1_000_000)
     learns(2_400_000, 2_100_032)
     lists(1000, 448, 1, None)

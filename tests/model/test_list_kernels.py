@@ -114,9 +114,21 @@ def test_lists_that_do_not_lie_in_one_piece_and_none(count: int) -> None:
 
 
 @pytest.mark.parametrize("half", [True, False])
-def test_norms_are_as_precise_as_autocast_asks(half: bool) -> None:
+@pytest.mark.parametrize("asked", [True, False])
+def test_sums_and_norms_are_as_precise_as_autocast_asks(half: bool, asked: bool) -> None:
+    """Sums are rounded when they have been normed; while learning they are not."""
     norm = nn.LayerNorm(8, device=DEVICE).requires_grad_(False)
-    x = torch.randn(2**17 if DEVICE == "cuda" else 3, 8, device=DEVICE)  # as many as are worth a kernel
+    rows = 2**17 if DEVICE == "cuda" else 3  # as many as are worth a kernel
+    x = torch.randn(rows, 8, device=DEVICE) + 4  # far from 0, so that norms tell whether sums were rounded before
+    asks = torch.randint(0, rows, (rows,), device=DEVICE) if asked else None
+    given, off = (HALF, torch.finfo(HALF).eps) if half else (torch.float32, 1e-5)
     with torch.no_grad(), torch.autocast(DEVICE, dtype=HALF, enabled=half):
-        for y in (None, x, x.to(HALF)):
-            assert lists.add_normed(x, None, y, norm)[1].dtype == (HALF if half else torch.float32)
+        for stream in (x, x.to(given)):
+            for y in (None, x, x.to(HALF)):
+                total, normed = lists.add_normed(stream, asks, y, norm)
+                exact = (stream if asks is None else stream[asks]).float() + (0 if y is None else y.float())
+                assert normed.dtype == given and total.dtype == (given if asked or y is not None else stream.dtype)
+                torch.testing.assert_close(total.float(), exact, rtol=off, atol=1e-6)
+                torch.testing.assert_close(normed.float(), norm(exact), rtol=off, atol=5e-5)
+        with torch.enable_grad():
+            assert lists.add_normed(x, asks, x.to(HALF), norm)[0].dtype == torch.float32

@@ -177,11 +177,11 @@ def _add_normed(
     there = (row[:, None] < rows) & (across < width)
     source = tl.load(asks + row, mask=row < rows, other=0) if ASKED else row
     at = row[:, None] * width + across
-    v = tl.load(x + source[:, None] * width + across, mask=there, other=0.0)
+    v = tl.load(x + source[:, None] * width + across, mask=there, other=0.0).to(tl.float32)
     if ADDED:
         v += tl.load(y + at, mask=there, other=0.0).to(tl.float32)
     if SUMMED:
-        tl.store(total + at, v, mask=there)
+        tl.store(total + at, v.to(total.dtype.element_ty), mask=there)
     mean = tl.sum(v, 1)[:, None] / width
     off = tl.where(across < width, v - mean, 0.0)
     scale = tl.rsqrt(tl.sum(off * off, 1)[:, None] / width + eps)
@@ -286,15 +286,15 @@ def neighbours(
 def add_normed(
     x: Tensor, asks: Tensor | None, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float, summed: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """As `lists.add_normed`: x [m, d] fp32 -> [n, d] fp32, and its norm in the precision of autocast. summed: whether
-    the first will be read; if not, it is x."""
+    """As `lists.add_normed`: x [m, d] -> [n, d] and its norm, both in the precision of autocast; sums inside are fp32.
+    summed: whether the first will be read; if not, it is x."""
     asks = None if asks is None else asks.contiguous()
     count, width = len(x) if asks is None else len(asks), x.shape[1]
     kind = x.device.type
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     normed = torch.empty((count, width), dtype=half, device=x.device)
     summed = summed and not (asks is None and y is None)
-    total = torch.empty_like(normed, dtype=torch.float32) if summed else x
+    total = torch.empty_like(normed) if summed else x
     rows = 4
     _add_normed[(triton.cdiv(count, rows),)](
         x.contiguous(), asks, total if y is None else y.contiguous(), weight, bias, total, normed, count, width, eps,

@@ -136,10 +136,11 @@ def add_normed(
     """x[asks] + y and its norm, by one kernel on a GPU without gradients.
 
     x [..., d] with asks None (all of x), or x [m, d] with asks [n]; y (None: nothing) and the results are [..., d] or
-    [n, d]. Under autocast the kernel gives the norm in half precision, which is what the next product takes. summed:
-    whether the sum will be read; if not, the kernel need not write it.
+    [n, d]. Under autocast the kernel gives both in half precision: the norm is what the next product takes, and the
+    sum, rounded after it was normed, is less to move. summed: whether the sum will be read; if not, the kernel need not
+    write it.
     """
-    if _worth_a_kernel(x) and type(norm) is nn.LayerNorm and x.dtype == torch.float32:
+    if _worth_a_kernel(x) and type(norm) is nn.LayerNorm and x.dtype in (torch.float32, half_of(x)):
         rows, more = x.flatten(0, -2), None if y is None else y.flatten(0, -2)
         total, normed = kernels.add_normed(rows, asks, more, norm.weight, norm.bias, norm.eps, summed)
         shape = x.shape if asks is None else normed.shape

@@ -38,7 +38,8 @@ from mast_swarm.space import components, reachable
 class Policy(Learned):
     """Perception -> message -> (lift) -> MAST -> MLP -> command.
 
-    Initial weights depend on `seed` alone. Under autocast positions, phases and the residual stream stay fp32.
+    Initial weights depend on `seed` alone. Under autocast positions and phases stay fp32, and so does the residual
+    stream, except where kernels run without gradients.
     """
 
     Config: ClassVar[type[ModelConfig]] = PolicyConfig
