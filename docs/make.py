@@ -36,6 +36,7 @@ def success(path: str, times: tuple[float, ...]) -> str:
 
 FORGETTING = "1 s per hop, `--max-age 30`"
 RIVALS = {
+    "mast-m-sharp": ("sharp", FORGETTING),
     "mast-m": ("m-delay-1", "1 s per hop"),
     "mast-m-paper": ("paper-recipe-alone", "1 s per hop"),
     "searcher-250-relay": ("searchers", FORGETTING),
@@ -59,9 +60,7 @@ def beside(policies: tuple[str, ...], times: tuple[float, ...]) -> str:
         (row,) = (r for r in rows[RIVALS[policy][0]] if (r["policy"], r["metric"], r["t"]) == (called, metric, t))
         return f"{row['mean']:.{digits}f} ± {row['ci95']:.{digits}f}"
 
-    sharp = make_sharp.find("tested", 3, channel=make_sharp.AGE)
-    cells = [make_trials.cell(sharp["each"][f"{t:g}"]) for t in times]
-    body = [[f"`{make_sharp.NAME}`", FORGETTING, *cells, "not measured", "not measured"]]
+    body = []
     for policy in policies:
         cells = [at(policy, "success_rate", t, 3) for t in times]
         ends = [at(policy, "distance", 800.0, 0) + " m", at(policy, "collisions", 800.0, 2)]

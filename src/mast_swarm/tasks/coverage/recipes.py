@@ -74,7 +74,11 @@ BEST = replace(
 )
 # Robots send each other their maps, which is most of what they lack to do as the clairvoyant does. What neighbours know
 # is then in a robot's own map, and half the layers are enough.
-SHARED = replace(BEST, world=replace(BEST.world, share_maps=True), policy=replace(BEST.policy, layers=4))
+SHARED = replace(
+    BEST,
+    world=CoverageConfig(dt=1.0, seen_map=True, share_maps=True),
+    policy=replace(MAST, layers=4, observation_dim=(5, 32, 32), action_scale=5.0),
+)
 # A quarter of the world, for two CPU cores and two minutes.
 TINY = replace(
     BEST,
