@@ -155,12 +155,8 @@ def _below(count):
 
 
 @triton.jit
-def _mark(
-    corner, seen, hears, marked, union, robots, cells, words, size,
-    ROWS: tl.constexpr, WORDS: tl.constexpr, SHARED: tl.constexpr,
-):  # fmt: skip
-    """Some rows of the maps of one environment: each robot's own with those of the robots that it hears and its square
-    set, and what any of them has seen."""
+def _mark(corner, seen, marked, union, robots, cells, words, size, ROWS: tl.constexpr, WORDS: tl.constexpr):
+    """Some rows of the maps of one environment: the square of each robot set, and what any of them has seen."""
     environment = tl.program_id(0).to(tl.int64)
     row, word = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, WORDS)
     there = (row < cells)[:, None] & (word < words)[None, :]
@@ -174,11 +170,6 @@ def _mark(
         columns = _below(end) & ~_below(begin)
         square = tl.where(((row >= top) & (row < top + size))[:, None], columns[None, :], 0)
         bits = tl.load(seen + which * cells * words + place, mask=there, other=0) | square
-        if SHARED:
-            for other in range(robots):
-                heard = tl.load(hears + which * robots + other) != 0
-                at = seen + (environment * robots + other) * cells * words + place
-                bits |= tl.load(at, mask=there & heard, other=0)
         tl.store(marked + which * cells * words + place, bits, mask=there)
         together |= bits
     tl.store(union + environment * cells * words + place, together, mask=there)
@@ -220,8 +211,8 @@ def shrink(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, seen_
     return small
 
 
-def mark(corner: Tensor, size: int, seen: Tensor, hears: Tensor | None) -> tuple[Tensor, Tensor]:
-    """As `mark` of coverage's `_dense`."""
+def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_coverage_dense.mark`."""
     batch, robots, cells, words = seen.shape
     seen = seen.contiguous()
     marked = torch.empty_like(seen)
@@ -229,7 +220,6 @@ def mark(corner: Tensor, size: int, seen: Tensor, hears: Tensor | None) -> tuple
     wide = triton.next_power_of_2(words)
     rows = max(_WORDS // wide, 1)
     _mark[(batch, triton.cdiv(cells, rows))](
-        corner.contiguous(), seen, seen if hears is None else hears.contiguous().view(torch.uint8), marked, union,
-        robots, cells, words, size, ROWS=rows, WORDS=wide, SHARED=hears is not None,
-    )  # fmt: skip
+        corner.contiguous(), seen, marked, union, robots, cells, words, size, ROWS=rows, WORDS=wide
+    )
     return marked, union

@@ -39,22 +39,18 @@ def _shares(mean, sigma, reach, resolution, cells):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def mark(corner, size, cells, seen, box, hears, marked, union):
+def mark(corner, size, cells, seen, box, marked, union):
     """Sets the bits of the square of `size` cells from corner [B, N, 2] in marked [B, N, S, W] and union [B, S, W].
 
-    marked starts blank and takes over what is in seen of the robots that each hears [B, N, N], which is blank outside
-    box [B, N, 4] (x, y from, x, y to): a robot knows a small part of a large world, and blank memory that is not
-    touched costs nothing.
+    marked starts blank and takes over seen, which is blank outside box [B, N, 4] (x, y from, x, y to): a robot knows a
+    small part of a large world, and blank memory that is not touched costs nothing.
     """
     batch, n, _ = corner.shape
     for b in prange(batch):
         for i in range(n):
-            for j in range(n):
-                if not hears[b, i, j]:
-                    continue
-                for y in range(box[b, j, 1], box[b, j, 3]):
-                    for w in range(box[b, j, 0] // 64, (box[b, j, 2] + 63) // 64):
-                        marked[b, i, y, w] |= seen[b, j, y, w]
+            for y in range(box[b, i, 1], box[b, i, 3]):
+                for w in range(box[b, i, 0] // 64, (box[b, i, 2] + 63) // 64):
+                    marked[b, i, y, w] = seen[b, i, y, w]
             left, right = max(corner[b, i, 0], 0), min(corner[b, i, 0] + size, cells)
             if left >= right:
                 continue

@@ -9,15 +9,10 @@ from mast_swarm.kernels import on_gpu
 from mast_swarm.space.maps import gpu, shrunk, squares
 
 
-def mark(corner: Tensor, size: int, seen: Tensor, hears: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Bits [B, N, S, W] with those of the robots that each hears [B, N, N] added and the square of `size` cells from
-    corner [B, N, 2] set, and those of any robot [B, S, W]."""
+def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Bits [B, N, S, W] with the square of `size` cells from corner [B, N, 2] set, and those of any robot [B, S, W]."""
     if gpu is not None and on_gpu(seen):
-        return gpu.mark(corner, size, seen, hears)
-    if hears is not None:
-        own, seen = seen, torch.zeros_like(seen)
-        for robot in range(own.shape[1]):
-            seen |= torch.where(hears[:, :, robot, None, None], own[:, robot, None], 0)
+        return gpu.mark(corner, size, seen)
     columns, rows = squares(corner, size, seen.shape[2])
     seen = torch.where(rows[..., None], seen | columns[:, :, None], seen)
     union = seen

@@ -72,9 +72,6 @@ class CoverageConfig(WorldConfig):
     """Side of an observed map in pixels."""
     seen_map: bool = False
     """Whether a robot observes a fifth map too: where in its local map it has looked."""
-    share_maps: bool = False
-    """Whether robots that hear each other exchange what they have seen: a control period later each knows what the
-    others knew."""
 
     def __post_init__(self) -> None:
         for name in ("agents", "features", "pixels"):
@@ -133,8 +130,7 @@ class CoverageConfig(WorldConfig):
     @property
     def stated(self) -> tuple[str, ...]:
         """Settings that results state beside every number: a time average means nothing without its dt."""
-        drawn, shared = ["features"] * (self.density == "gaussians"), ["share_maps"] * self.share_maps
-        return ("scenario", "agents", *drawn, "side", "dt", *shared)
+        return ("scenario", "agents", *["features"] * (self.density == "gaussians"), "side", "dt")
 
     @property
     def scenario(self) -> str:
@@ -158,15 +154,14 @@ class CoverageConfig(WorldConfig):
             f"drawn over the square of {2 * reach:g} m around the robot: at the pixel of each robot nearer than "
             f"{reach:g} m its {{}} from this robot, adding up, 0 elsewhere; {rows}"
         )
-        known = "known, by the robot's own sensor or from maps that others sent" if self.share_maps else "sensed yet"
         parts = (
             Feature(
-                "density", shape, "", 1.0, f"importance, 1 at the world's maximum, 0 where it is not {known}, {square}"
+                "density", shape, "", 1.0, f"importance, 1 at the world's maximum, 0 where not sensed yet, {square}"
             ),
             Feature("boundary", shape, "", 1.0, f"1 outside the world, 0 inside, {square}"),
             Feature("neighbours_x", shape, "m", reach, near.format("x")),
             Feature("neighbours_y", shape, "m", reach, near.format("y")),
-            Feature("seen", shape, "", 1.0, f"1 where the density is known, 0 elsewhere, {square}"),
+            Feature("seen", shape, "", 1.0, f"1 where the robot has sensed the density, 0 elsewhere, {square}"),
         )
         return parts[: self.observation_shape[0]]
 

@@ -38,8 +38,8 @@ class CoverageState(State):
     density: Tensor  # [B, S, S] float32, what matters where; maximum 1
     sums: Tensor  # [B, S, ceil(S / 8) + 1, 3] float64, the density's running row sums (space.voronoi)
     moments: Tensor  # [B, N, 4] float64, of the density over each robot's Voronoi cell (space.voronoi)
-    seen: Tensor  # [B, N, S, W] int64, a bit per cell: what each robot has sensed, or knows from others' maps
-    box: Tensor  # [B, N, 4] int64, the cells x, y from and x, y to that hold all of that
+    seen: Tensor  # [B, N, S, W] int64, a bit per cell: what each robot has sensed
+    box: Tensor  # [B, N, 4] int64, the cells x, y from and x, y to that hold all that each robot has sensed
     seen_by_any: Tensor  # [B, S, W] int64, what any robot has sensed
     start_cost: Tensor  # [B] float64, J(0), m^2
     cost: Tensor  # [B] float64, J(t) / J(0)
@@ -171,7 +171,7 @@ class Coverage(World[CoverageConfig, CoverageState]):
             positions=positions,
             velocity=command,
             moments=moments,
-            **self._sense(positions, state.seen, state.box, state.seen_by_any, self._hears(state.positions)),
+            **self._sense(positions, state.seen, state.box, state.seen_by_any),
             cost=cost,
             cost_sum=state.cost_sum + state.cost,
             step=state.step + 1,
@@ -259,41 +259,22 @@ class Coverage(World[CoverageConfig, CoverageState]):
         """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""
         return (positions / self.config.resolution + 0.5).floor().long() - size // 2
 
-    def _hears(self, positions: Tensor) -> Tensor | None:
-        """Whose maps reach whom within a control period, [B, N, N] bool, one's own too; None: nobody sends maps."""
-        if not self.config.share_maps:
-            return None
-        apart = (positions[:, :, None] - positions[:, None]).square().sum(-1)
-        return (apart < self.config.communication_range**2) | torch.eye(
-            positions.shape[1], dtype=torch.bool, device=positions.device
-        )
-
-    def _sense(
-        self, positions: Tensor, seen: Tensor, box: Tensor, seen_by_any: Tensor, hears: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """What is known once maps have arrived from those whom a robot `hears` and every robot has looked around, by
-        field of the state; what is given stays."""
+    def _sense(self, positions: Tensor, seen: Tensor, box: Tensor, seen_by_any: Tensor) -> dict[str, Tensor]:
+        """What has been seen once every robot has looked around, by field of the state; what is given stays."""
         size, cells = self.config.sensor_cells, self.config.cells
         corner = self._corner(positions, size)
-        known = box
-        if hears is not None:
-            low = torch.where(hears[..., None], box[:, None, :, :2], cells).amin(2)
-            high = torch.where(hears[..., None], box[:, None, :, 2:], 0).amax(2)
-            known = torch.cat((low, high), -1)
         ends = (
-            torch.minimum(known[..., :2], corner.clamp(min=0)),
-            torch.maximum(known[..., 2:], (corner + size).clamp(max=cells)),
+            torch.minimum(box[..., :2], corner.clamp(min=0)),
+            torch.maximum(box[..., 2:], (corner + size).clamp(max=cells)),
         )
         if on_gpu(positions):
-            marked, union = dense.mark(corner, size, seen, hears)
+            marked, union = dense.mark(corner, size, seen)
         else:
             from mast_swarm.tasks.coverage import _cpu as cpu
 
             # numpy's blank memory is untouched, torch's is written.
             marked, union = torch.from_numpy(np.zeros(tuple(seen.shape), np.int64)), seen_by_any.clone()
-            who = torch.eye(seen.shape[1], dtype=torch.bool).expand(len(seen), -1, -1) if hears is None else hears
-            maps = (seen.numpy(), box.numpy(), who.numpy(), marked.numpy(), union.numpy())
-            cpu.mark(corner.numpy(), size, cells, *maps)
+            cpu.mark(corner.numpy(), size, cells, seen.numpy(), box.numpy(), marked.numpy(), union.numpy())
         return {"seen": marked, "box": torch.cat(ends, -1), "seen_by_any": union}
 
     def _pictures(self, state: CoverageState) -> Tensor:
