@@ -23,6 +23,7 @@ import tyro
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
+from benchmarks import kept
 from benchmarks.measure import machine
 from mast_swarm.evaluate.results import interval
 from mast_swarm.files import whole_file
@@ -87,10 +88,8 @@ def towards(moments: Tensor, positions: Tensor) -> Tensor:
     return torch.where(mass > 1e-9, moments[..., 1:3] / mass.clamp(min=1e-300), positions.double())
 
 
-def costs(world: Coverage, seed: int, steps: int) -> dict[str, list[float]]:
+def costs(world: Coverage, policy: Any, kriged: Kriged, seed: int, steps: int) -> dict[str, list[float]]:
     """By who drives: the time average of the cost and the cost at the end of one environment."""
-    policy = load_learned("coverage/mast-m").eval()
-    kriged = Kriged(world.config.cells)
 
     def learned(state: CoverageState) -> Tensor:
         return state.positions + policy(**policy.inputs(world.observe(state))) * world.config.max_speed
@@ -113,11 +112,11 @@ def main(config: Config) -> None:
     torch.set_num_threads(1)
     world = Coverage(CoverageConfig(dt=1.0, seen_map=True))
     about = {"seed": config.seed, "steps": config.steps, "dt": 1.0, "mean": MEAN, "length": LENGTH, "noise": NOISE}
-    found: dict[str, Any] = json.loads(config.out.read_text()) if config.out.exists() else {}
-    if any(found.get(name) != value for name, value in about.items()):
-        found = {"benchmark": "coverage_kriging", "machine": machine(), **about, "runs": []}
+    found = {"benchmark": "coverage_kriging", "machine": machine(), "runs": [], **kept.read(config.out, about)}
+    found.pop("policies", None)
+    policy, kriged = load_learned("coverage/mast-m").eval(), Kriged(world.config.cells)
     for episode in range(len(found["runs"]), config.episodes):
-        found["runs"].append(costs(world, config.seed * 10**6 + episode, config.steps))
+        found["runs"].append(costs(world, policy, kriged, config.seed * 10**6 + episode, config.steps))
         rows = {}
         for name in found["runs"][0]:
             average, end = np.array([run[name] for run in found["runs"]]).T
