@@ -216,7 +216,9 @@ def objective(trial: Trial, base: TrainConfig, config: TuneConfig) -> float:
     with tempfile.TemporaryDirectory() as folder:
         options = RunOptions(Path(folder) / "run", pick_device(config.device), 1e9, keep_replay=False)
         try:
-            Trainer(settings, options).run(report)
+            # Each trial has a network of its own, and to compile one takes longer than most trials learn.
+            with torch.compiler.set_stance("force_eager"):
+                Trainer(settings, options).run(report)
         except MastError as error:
             if "not finite" not in str(error):
                 raise
