@@ -30,7 +30,7 @@ class ReproduceConfig:
     quick: bool = False
     """Everything at a very small size, to see that it works: the numbers say nothing."""
     only: Annotated[tuple[str, ...], _UNSET] = ()
-    """Run only the missing cells whose label (see --list of a name) holds one of these words; unset: all."""
+    """Run only the missing cells whose name (see --list of an experiment) holds one of these words; unset: all."""
     adopt: Annotated[tuple[Path, ...], _UNSET] = ()
     """Take over what evaluations have measured elsewhere: folders of `mast evaluate`, or their summary.json."""
     out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None

@@ -88,7 +88,7 @@ def _show(store: Store, size: Size, names: tuple[str, ...]) -> None:
 
 def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -> None:
     """Run what is not there: first the training that the others need, then the others."""
-    wanted = [cell for cell in cells if not config.only or any(word in cell.label for word in config.only)]
+    wanted = [cell for cell in cells if not config.only or any(word in cell.name for word in config.only)]
     missing = {cell.key: cell for cell in wanted if store.load(cell) is None}
     needed = [cell.needs for cell in missing.values() if cell.needs is not None]
     first = {c.key: c for c in (*needed, *missing.values()) if c.kind == "train" and _untrained(c, store)}
