@@ -181,15 +181,16 @@ def _wavelength_rows(found: Found) -> list[Row]:
             e: {w: found.measured(f"{e} {w:g}").at(S).mean for w in found.size.some(WAVELENGTHS)}
             for e in ("ape-l", "rope-g")
         }
-        alias = {w: float(likeness("ape-l", w, np.array([min(w, 999.0)]))[0]) for w in (250.0, 1000.0)}
-        top = {e: max(values, key=lambda w: values[w]) for e, values in ends.items()}
+        alias = float(likeness("ape-l", 250.0, np.array([250.0]))[0])
+        width, parts = 1000.0, []
+        for values in ends.values():
+            parts += [values[w] < values[width] for w in values if w < width]  # shorter ones alias
+            parts += [values[w] <= values[width] for w in values if w > width]  # longer ones gain nothing
         text = "; ".join(
             f"{e}: " + ", ".join(f"{w:g} m {v:.3f}" for w, v in values.items()) for e, values in ends.items()
         )
-        why = (
-            f"linear encodings of places 250 m apart are alike by {alias[250.0]:.3f} for lambda = 250 m; {SHORT} epochs"
-        )
-        return text, "-", either(*(value == 1000.0 for value in top.values())), why
+        why = f"linear encodings of places 250 m apart are alike by {alias:.3f} for lambda = 250 m; {SHORT} epochs"
+        return text, "-", either(*parts), why
 
     return [judged(found, 5, best)]
 
