@@ -19,6 +19,7 @@ ENCODINGS = ("rope-g", "rope-l", "ape-g", "ape-l", "mlp")
 WINDOWS = (250.0, 500.0, 1000.0, None)
 SIZES = (100, 200, 300, 500, 700, 1000)
 WAVELENGTHS = (250.0, 500.0, 1000.0, 2000.0, 4000.0)
+WIDTH = 1000.0  # m, of the training world
 SHORT = 40  # epochs of every policy of a study, of the paper's 500
 
 
@@ -182,10 +183,11 @@ def _wavelength_rows(found: Found) -> list[Row]:
             for e in ("ape-l", "rope-g")
         }
         alias = float(likeness("ape-l", 250.0, np.array([250.0]))[0])
-        width, parts = 1000.0, []
-        for values in ends.values():
-            parts += [values[w] < values[width] for w in values if w < width]  # shorter ones alias
-            parts += [values[w] <= values[width] for w in values if w > width]  # longer ones gain nothing
+        parts = []
+        for encoding, values in ends.items():
+            at_width = found.measured(f"{encoding} {WIDTH:g}").at(S).mean
+            parts += [value < at_width for w, value in values.items() if w < WIDTH]  # shorter ones alias
+            parts += [value <= at_width for w, value in values.items() if w > WIDTH]  # longer ones gain nothing
         text = "; ".join(
             f"{e}: " + ", ".join(f"{w:g} m {v:.3f}" for w, v in values.items()) for e, values in ends.items()
         )
