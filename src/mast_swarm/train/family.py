@@ -139,9 +139,8 @@ class FamilyTrainer(Trainer):
         return row
 
     def _judged(self, values: list[float]) -> float:
-        sign = -1 if self.metric.lower_is_better else 1
         for number, (value, best) in enumerate(zip(values, self.bests, strict=True)):
-            if best is None or sign * value > sign * best:
+            if self.metric.better(value, best):
                 self.bests[number] = value
                 self._keep_member("best", number)
         assert self.within.row is not None

@@ -236,8 +236,7 @@ class Trainer:
 
     def _judged(self, values: list[float]) -> float:
         """What validation found, once it has decided what is the best so far."""
-        sign = -1 if self.metric.lower_is_better else 1
-        if self.best is None or sign * values[0] > sign * self.best:
+        if self.metric.better(values[0], self.best):
             self.best = values[0]
             self._keep_policy("best")
         return values[0]
