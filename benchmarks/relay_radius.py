@@ -17,8 +17,8 @@ from torch import Tensor
 from benchmarks.measure import write
 from mast_swarm import Channel, Navigation, NavigationConfig, Relay
 from mast_swarm.comms import relay as relays
+from mast_swarm.comms.held import RelayState, slot_of
 from mast_swarm.comms.near import NearState
-from mast_swarm.comms.relay import RelayState, slot_of
 from mast_swarm.evaluate.actors import Central, Decentral
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.policy import Policy

@@ -211,7 +211,7 @@ class Run:
         import torch
 
         from mast_swarm.comms.decentral import decide
-        from mast_swarm.comms.relay import RelayState
+        from mast_swarm.comms.held import RelayState
 
         slots: list[dict[int, tuple[int, Entry]]] = [{} for _ in range(self.robots)]
         table = np.full((self.robots, self.robots), -1, np.int64)
@@ -235,15 +235,15 @@ class Run:
                 message[0, slot, origin], places[0, slot, origin] = entry.message, entry.position
         nothing = torch.zeros(1, dtype=torch.int64)
         state = RelayState(
-            0,
-            nothing,
-            torch.from_numpy(table)[None, None],
-            torch.from_numpy(message),
-            torch.from_numpy(places),
-            torch.from_numpy(self.alive)[None],
-            nothing,
-            nothing,
-            0,
+            step=0,
+            chance=nothing,
+            table=torch.from_numpy(table)[None, None],
+            messages=torch.from_numpy(message),
+            positions=torch.from_numpy(places),
+            alive=torch.from_numpy(self.alive)[None],
+            transmissions=nothing,
+            entries=nothing,
+            spare=0,
         )
         return decide(self.policy, state)[0].numpy()
 

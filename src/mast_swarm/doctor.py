@@ -215,7 +215,7 @@ def _drive() -> str:
     driven = rollout(world, task.expert, range(4), steps).metrics[task.metric.name]
     speed = 4 * steps / (time.monotonic() - began)
     first, last = float(driven[:, 0].mean()), float(driven[:, -1].mean())
-    if not (last < first if task.metric.lower_is_better else last > first):
+    if not task.metric.better(last, first):
         raise MastError(f"{task.expert} brings {task.metric.words} from {first:.3f} to {last:.3f}")
     return f"{task.metric.words} {first:.2f} -> {last:.2f}, {speed:,.0f} environment steps/s"
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +18,23 @@ _NEEDED = ("torch", "numpy", "scipy", "numba", "safetensors", "tyro", "rich", "p
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM: handled as Ctrl-C is."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends what runs as Ctrl-C does: what was finished is kept, and no process is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def asked(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, asked)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class MastError(ValueError):

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -38,6 +38,17 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise MastError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def new_file(path: str | Path, verb: str, endings: Collection[str]) -> Path:
+    """The path itself if a file is to be made there: it has one of the endings, and nothing is there yet. verb: what is
+    done, as `export` to a file."""
+    found = Path(path)
+    if found.suffix not in endings:
+        raise MastError(f"cannot {verb} to {found.name}: give it one of the endings {', '.join(endings)}")
+    if found.exists():
+        raise MastError(f"{found} is already there: give another file")
+    return found
 
 
 def readable(path: str | Path, most: int = 1 << 30) -> Path:

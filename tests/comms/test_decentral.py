@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mast_swarm import chance
 from mast_swarm.comms import Channel, DecentralPolicy, RelayState, decentral, views
-from mast_swarm.comms.relay import slot_of
+from mast_swarm.comms.held import slot_of
 from mast_swarm.comms.views import attend as attend_views
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.model import Policy, PolicyConfig, lists

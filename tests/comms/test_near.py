@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig
 from mast_swarm.comms import padded
 from mast_swarm.comms import relay as relays
+from mast_swarm.comms.held import RelayState
 from mast_swarm.comms.near import NearState
-from mast_swarm.comms.relay import Relay, RelayState
+from mast_swarm.comms.relay import Relay
 from mast_swarm.observation import Observation
 from mast_swarm.space import nearest, neighbour_graph
 from relaying import Network, Story, batched

@@ -15,9 +15,10 @@ from devices import DEVICE, HALF, few, plainly
 from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig
 from mast_swarm.comms import Relay, padded, views, wide
 from mast_swarm.comms import relay as relays
+from mast_swarm.comms.held import RelayState, slot_of
 from mast_swarm.comms.near import NearState
 from mast_swarm.comms.padded import PaddedState
-from mast_swarm.comms.relay import Held, RelayState, slot_of
+from mast_swarm.comms.relay import Held
 from mast_swarm.model.lists import Lists, attend_lists
 from mast_swarm.observation import Observation
 from mast_swarm.space import Graph, nearest, neighbour_graph

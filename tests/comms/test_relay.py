@@ -17,7 +17,7 @@ from torch import Tensor
 from mast_swarm import NavigationConfig, chance
 from mast_swarm.comms import Channel, Relay, RelayState
 from mast_swarm.comms.config import periods
-from mast_swarm.comms.relay import slot_of, stamp_of
+from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.errors import MastError
 from mast_swarm.space import Graph, hops, reachable
 from relaying import Network, Stamps, Story, batched, by_events, counted
@@ -196,7 +196,7 @@ def test_a_newer_stamp_that_waits_does_not_stop_an_older_one_that_is_due() -> No
 
 def test_a_table_grows_where_a_changing_graph_makes_more_stamps_wait() -> None:
     relay = Relay(Channel(delay=0.37), 1.0)
-    assert relay.layers == 2
+    assert relay.timing.layers == 2
     layers = 0
     state = relay.start([0], 12, 3)
     for n in range(30):
@@ -208,7 +208,7 @@ def test_a_table_grows_where_a_changing_graph_makes_more_stamps_wait() -> None:
 @pytest.mark.parametrize(("delay", "layers"), [(0.0, 1), (0.1, 1), (1.0, 1), (0.6, 2), (1.5, 2), (2.0, 2), (3.0, 3)])
 def test_layers_are_those_that_a_still_graph_needs(delay: float, layers: int) -> None:
     relay = Relay(Channel(delay=delay), 1.0)
-    assert relay.layers == settled(relay, line(6), 20).table.shape[1] == layers
+    assert relay.timing.layers == settled(relay, line(6), 20).table.shape[1] == layers
 
 
 @given(

@@ -13,7 +13,7 @@ from torch import Tensor
 from devices import DEVICE, few, plainly
 from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig, steady
 from mast_swarm.comms import decentral
-from mast_swarm.comms.relay import RelayState
+from mast_swarm.comms.held import RelayState
 from mast_swarm.observation import Observation
 from mast_swarm.space import Graph, nearest, neighbour_graph
 from mast_swarm.steady import Steady

@@ -14,7 +14,7 @@ import torch
 import mast_swarm
 from devices import DEVICE, few
 from mast_swarm import explore, kernels, steady
-from mast_swarm.comms import decentral, relay, wide
+from mast_swarm.comms import decentral, held, wide
 from mast_swarm.comms.config import Channel
 from mast_swarm.evaluate import graphs
 from mast_swarm.evaluate.actors import Central, Decentral, make_actor
@@ -453,7 +453,7 @@ def test_steps_of_robots_alone(
 @pytest.mark.kernels
 def test_robots_alone_whose_messages_find_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """More stamps of a robot are on their way than there are slots: periods run again with more."""
-    monkeypatch.setattr(relay, "_FIRST_SLOTS", 1)
+    monkeypatch.setattr(held, "_FIRST_SLOTS", 1)
     monkeypatch.setattr(CapturedLoop, "LOOK", 2)
     config = mast_swarm.NavigationConfig(agents=few(12, 3))
     world, policy, channel = mast_swarm.Navigation(config, DEVICE), mast_swarm.Policy(SMALL, seed=1), Channel(1.0)

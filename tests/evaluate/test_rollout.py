@@ -45,6 +45,34 @@ def test_decentral_without_delay_equals_central(policy_folder: Path, directed: b
     assert [ran.recordings[0].delay for ran in (central, alone, late)] == [None, 0.0, 2.0]
 
 
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize("channel", [None, Channel(delay=0.0), Channel(delay=1.0)])
+def test_a_policy_in_double_precision_drives_a_world_in_single(
+    world: Navigation, channel: Channel | None, safe: bool
+) -> None:
+    policy = Policy(PolicyConfig(layers=1, heads=2, head_dim=8), seed=1)
+    single, double = (
+        rollout(world, policy.to(kind), SEEDS, 5, channel=channel, record=3, safe=safe)
+        for kind in (torch.float32, torch.float64)
+    )
+    assert double.state.positions.dtype == torch.float32
+    np.testing.assert_allclose(positions(double), positions(single), atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("encoding", ["rope-g", "ape-g"])
+@pytest.mark.parametrize("agents", [16, 300])
+def test_weights_in_half_precision_are_refused_where_a_cpu_attends_over_lists(
+    kind: torch.dtype, encoding: str, agents: int
+) -> None:
+    world = Navigation(NavigationConfig(agents=agents, scenario="clusters-5"))
+    policy = Policy(PolicyConfig(layers=1, heads=2, head_dim=8, encoding=encoding), seed=1).to(kind)
+    channel = Channel(delay=1.0) if agents == 16 else None  # alone, and so many that all pairs would be slow
+    with pytest.raises(MastError, match=rf"weights are {kind}: a CPU attends over lists in float32.*policy\.float\(\)"):
+        rollout(world, policy, [3], 1, channel=channel)
+    rollout(world, policy.float(), [3], 1, channel=channel)
+
+
 @pytest.mark.parametrize("channel", [None, Channel(delay=1.0)])
 def test_half_precision(world: Navigation, policy_folder: Path, channel: Channel | None) -> None:
     exact, half = (

@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime")
 
 from mast_swarm.comms import Channel, DecentralPolicy
 from mast_swarm.comms.decentral import decide
-from mast_swarm.comms.relay import RelayState, slot_of
+from mast_swarm.comms.held import RelayState, slot_of
 from mast_swarm.interop.onnx import packages, write
 from mast_swarm.interop.team import exact_halves, team_functions
 from mast_swarm.model.config import PolicyConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -142,6 +143,14 @@ def test_what_is_left_out() -> None:
     task = replace(task, curve=curve, others=(other, Metric("spread")))
     assert task.drawn is curve and [metric.name for metric in task.shown] == ["distance", "spread", "speed"]
     assert task.metric_named("speed") is other and task.metric_named("mass") == Metric("mass")
+
+
+def test_what_is_better_depends_on_the_metric() -> None:
+    high, low = Metric("success_rate"), Metric("cost", lower_is_better=True)
+    assert high.better(0.6, 0.5) and low.better(0.5, 0.6)
+    assert high.better(0.5, None) and low.better(0.5, None)
+    for metric in (high, low):
+        assert not metric.better(0.5, 0.5) and not metric.better(math.nan, 0.5)
 
 
 def test_metrics_have_words() -> None:

@@ -24,6 +24,7 @@ from mast_swarm.train import checkpoint
 from mast_swarm.train.bench import bench_train
 from mast_swarm.train.collector import Collector, sample_layout
 from mast_swarm.train.config import TrainConfig, from_run
+from mast_swarm.train.draws import draws
 from mast_swarm.train.learner import Learner
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.run import train
@@ -254,9 +255,7 @@ def choose(real: Callable[..., None], chosen: list[list[int]]) -> Callable[..., 
 
 def test_a_pass_over_the_papers_samples_takes_each_once() -> None:
     config = replace(recipe("paper", "coverage"), batch=250)
-    trainer = Trainer.__new__(Trainer)  # its replay alone would take gigabytes
-    trainer.config, trainer.options, trainer.rank, trainer.processes = config, options(Path(".")), 0, 1
-    drawn = torch.stack(list(trainer._draws(10)))
+    drawn = torch.stack(list(draws(config, 10, 0, 1, torch.device("cpu"))))
     assert drawn.shape == (400, 250)
     assert len((drawn * torch.tensor(100_000)).long().unique()) == 100_000
 

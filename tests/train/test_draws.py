@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,27 +12,25 @@ from mast_swarm.errors import MastError
 from mast_swarm.model.policy import make
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.draws import draws
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.team import Team
-from mast_swarm.train.trainer import Trainer
-from shared import options, recipe
+from shared import recipe
 
 SAMPLES = 1_200_000  # more than float32 has numbers for
 
 
-def passes(config: TrainConfig, folder: Path) -> torch.Tensor:
+def passes(config: TrainConfig) -> torch.Tensor:
     """The numbers that choose the batches of a run's first epoch of learning, [updates * batch] float64."""
-    trainer = object.__new__(Trainer)  # the draws depend on the settings alone
-    trainer.config, trainer.options, trainer.rank, trainer.processes = config, options(folder), 0, 1
-    return torch.cat(list(trainer._draws(config.collect)))
+    return torch.cat(list(draws(config, config.collect, 0, 1, torch.device("cpu"))))
 
 
-def test_a_pass_takes_each_sample_once_and_its_images_evenly(tmp_path: Path) -> None:
+def test_a_pass_takes_each_sample_once_and_its_images_evenly() -> None:
     config = replace(
         recipe("tiny", "coverage"), collect=1, epochs=2, environments=1000, steps=1200, replay=SAMPLES, batch=1000
     )
     assert config.gathered() == SAMPLES
-    uniform = passes(config, tmp_path)
+    uniform = passes(config)
     replay = Replay({"number": ((), torch.int64)}, SAMPLES, torch.device("cpu"))
     replay.push({"number": torch.arange(SAMPLES)})
     assert len(uniform) == SAMPLES and uniform.dtype == torch.float64
@@ -42,9 +39,9 @@ def test_a_pass_takes_each_sample_once_and_its_images_evenly(tmp_path: Path) -> 
     assert images.shape == (8,) and abs(images / SAMPLES - 1 / 8).max() < 0.002
 
 
-def test_drawing_at_random_reaches_all_of_a_large_replay(tmp_path: Path) -> None:
+def test_drawing_at_random_reaches_all_of_a_large_replay() -> None:
     config = replace(recipe("tiny"), epochs=1, steps=3000, batch=400, replay=SAMPLES)
-    uniform = passes(config, tmp_path)
+    uniform = passes(config)
     replay = Replay({"number": ((), torch.int64)}, SAMPLES, torch.device("cpu"))
     replay.push({"number": torch.arange(SAMPLES)})
     drawn = replay.draw(uniform)["number"]

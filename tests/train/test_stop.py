@@ -135,7 +135,7 @@ def test_what_no_file_can_hold_leaves_the_last_checkpoint(small: TrainConfig, tm
 
 
 def test_a_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    trainer: Any = SimpleNamespace(stopping=0, rank=0)
+    trainer: Any = SimpleNamespace(stopping=0, processes=SimpleNamespace(first=True))
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with _signals(trainer):
         os.kill(os.getpid(), signal.SIGTERM)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 
 from mast_swarm.cli.verbs import TOPICS, VERBS
-from mast_swarm.errors import MastError, Terminated, lacking, unknown
+from mast_swarm.errors import MastError, Terminated, lacking, terminable, unknown
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             print(f"mast {__version__}")
         else:
-            with _terminable():
+            with terminable():  # some verbs have a way of their own
                 run(args)
     except MastError as error:
         print(f"mast: {error}", file=sys.stderr)
@@ -42,23 +39,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as stopped:
         print(f"mast: {str(stopped) or 'interrupted; what was finished is kept'}", file=sys.stderr)
         raise SystemExit(143 if isinstance(stopped, Terminated) else 130) from None
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: what was finished is kept. Some verbs have a way of their own."""
-
-    def asked(number: int, frame: object) -> None:
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, asked)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def run(args: Sequence[str]) -> None:

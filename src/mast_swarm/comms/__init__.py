@@ -11,7 +11,8 @@ from mast_swarm.comms.config import Channel
 
 if TYPE_CHECKING:
     from mast_swarm.comms.decentral import DecentralPolicy
-    from mast_swarm.comms.relay import Relay, RelayState
+    from mast_swarm.comms.held import RelayState
+    from mast_swarm.comms.relay import Relay
 
 __all__ = ["Channel", "DecentralPolicy", "Relay", "RelayState"]
 
@@ -21,8 +22,12 @@ def __getattr__(name: str) -> Any:
         from mast_swarm.comms.decentral import DecentralPolicy
 
         return DecentralPolicy
-    if name in ("Relay", "RelayState"):
-        from mast_swarm.comms import relay
+    if name == "Relay":
+        from mast_swarm.comms.relay import Relay
 
-        return getattr(relay, name)
+        return Relay
+    if name == "RelayState":
+        from mast_swarm.comms.held import RelayState
+
+        return RelayState
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,9 +24,10 @@ from torch import Tensor
 from mast_swarm import chance, steady
 from mast_swarm.comms import near, padded, wide
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.near import SLOT_BITS, NearState
+from mast_swarm.comms.held import SLOT_BITS, RelayState, slot_of
+from mast_swarm.comms.near import NearState
 from mast_swarm.comms.padded import PaddedState
-from mast_swarm.comms.relay import Held, Relay, RelayState, slot_of
+from mast_swarm.comms.relay import Held, Relay
 from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
@@ -152,7 +153,7 @@ class DecentralPolicy:
         """Say what a run that begins on this graph does, where that is not what one would think."""
         config = self.policy.config
         masked = config.component_mask and config.layers > 1
-        if masked and self.relay.instant and graph.directed:
+        if masked and self.relay.timing.instant and graph.directed:
             warnings.warn(
                 "links are directed and there is no delay: commands differ from central execution, because each robot "
                 "lets all whose news reaches it attend to each other, and the central mask only those that hear each "

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.comms.config import Channel
-from mast_swarm.comms.relay import Relay
+from mast_swarm.comms.timing import Timing
 from mast_swarm.errors import MastError
 from mast_swarm.model.lpac import LPAC, GraphLayer, graph_shift
 from mast_swarm.observation import Mark, Observed, unmarked
@@ -42,7 +42,7 @@ class DecentralLPAC:
             )
         self.policy, self.side = policy, side
         self.layers = cast(list[GraphLayer], list(policy.layers))
-        timing = Relay(channel, dt)
+        timing = Timing(channel, dt)
         self.instant = timing.instant
         self.rounds = 1 if self.instant else max(1, timing.period // timing.hop)  # exchanges in a control period
         self.wait = max(1, -(-timing.hop // timing.period))  # control periods until an exchange has ended

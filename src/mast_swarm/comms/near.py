@@ -18,41 +18,26 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
+from mast_swarm.comms.held import SLOT_BITS, SLOT_MASK, TeamState, free_slots, slot_of, stored
 from mast_swarm.threads import compiled
 
-SLOT_BITS = 20  # of an entry: the stamp stands above the slot
-_MASK = (1 << SLOT_BITS) - 1
 
-
-@dataclass(frozen=True)
-class NearState:
-    """What the robots of B environments hold at one control instant; the fields that `RelayState` has are the same."""
+@dataclass(frozen=True, kw_only=True)
+class NearState(TeamState):
+    """What robots hold as lists, one after the other."""
 
     step: int
-    chance: Tensor
     start: Tensor  # [B N + 1] int64: robot r holds what lies from start[r] to start[r + 1] of the next two
     origin: Tensor  # [T] int64, 0..N-1, ascending in each list
     entry: Tensor  # [T] int64, stamp and slot
-    messages: Tensor  # [B, K, N, d_msg]
-    positions: Tensor  # [B, K, N, 2] float64 metres
     places: Tensor  # [B, N, 2] float64 metres, where each robot was when it last sampled
-    alive: Tensor
-    transmissions: Tensor
-    entries: Tensor
-    spare: int
 
     @property
     def newest(self) -> Tensor:
-        """As a table of all pairs, [B, N, N] int64; -1: nothing. For small teams."""
         batch, robots = self.alive.shape
         table = torch.full((batch * robots, robots), -1)
         table[self._holder(), self.origin] = self.entry
         return table.view(batch, robots, robots)
-
-    @property
-    def stamps(self) -> Tensor:
-        """As in `RelayState`. For small teams."""
-        return (self.newest >> SLOT_BITS).to(torch.int32)
 
     def _holder(self) -> Tensor:
         return torch.repeat_interleave(self.start.diff(), output_size=len(self.origin))
@@ -62,35 +47,30 @@ class NearState:
         batch, slots, robots, _ = self.positions.shape
         holder = self._holder()
         kept = (holder % robots != self.origin) | ~self.alive.flatten()[holder]  # the living's own is replaced
-        slot = self.entry & (_MASK)
+        slot = slot_of(self.entry)
         place = ((holder // robots * slots + slot) * robots + self.origin)[kept]
         used = torch.zeros(batch * slots * robots, dtype=torch.uint8)
         return used.index_fill_(0, place, 1).view(batch, slots, robots)
 
 
-def start(seeds: Tensor, robots: int, messages: Tensor, positions: Tensor) -> NearState:
-    """Instant 0: nobody has sampled yet. seeds: the keys of each environment's chance [B]."""
-    batch = len(seeds)
-    nothing, count = torch.zeros(0, dtype=torch.int64), torch.zeros(batch, dtype=torch.int64)
+def start(shared: dict[str, Any]) -> NearState:
+    """Instant 0: nobody has sampled yet. shared: the fields that all states have (`held.first`)."""
+    batch, robots = shared["alive"].shape
+    nothing = torch.zeros(0, dtype=torch.int64)
     return NearState(
-        step=0,
-        chance=seeds,
+        **shared,
         start=torch.zeros(batch * robots + 1, dtype=torch.int64),
         origin=nothing,
         entry=nothing,
-        messages=messages,
-        positions=positions,
         places=torch.zeros(batch, robots, 2, dtype=torch.float64),
-        alive=torch.ones(batch, robots, dtype=torch.bool),
-        transmissions=count,
-        entries=count,
-        spare=messages.shape[1],
     )
 
 
-def sample(state: NearState, slot: Tensor, positions: Tensor, radius: float) -> NearState:
-    """Every living robot holds its new sample, in its slot [B, N] of the store, and forgets what is too far from
-    positions [B, N, 2] metres."""
+def sample(state: NearState, message: Tensor, positions: Tensor, radius: float) -> NearState:
+    """Every living robot holds its new sample, a message [B, N, d_msg], and forgets what is too far from positions
+    [B, N, 2] metres."""
+    state, slot = free_slots(state, state.used())
+    state = stored(state, slot, message, positions)
     own = (slot + (state.step << SLOT_BITS)).where(state.alive, -1).flatten()
     places = positions.double().where(state.alive[..., None], state.places)
     state = replace(state, places=places)
@@ -126,7 +106,7 @@ def hold(state: NearState, positions: Tensor, reach: float | None) -> tuple[Tens
     views, size = state.alive.numel(), len(positions)
     squared = np.inf if reach is None else reach * reach
     places = positions.numpy()
-    lists, shape = _of(state, 0.0)[:3], (state.positions.shape[1], state.alive.shape[1], _MASK)
+    lists, shape = _of(state, 0.0)[:3], (state.positions.shape[1], state.alive.shape[1], SLOT_MASK)
     given: list[Any] = [state.alive.flatten().numpy(), places, places.dtype.type(squared), *lists, *shape]
     count, own = np.zeros(views, np.int64), np.full(views, size)
     with compiled():
@@ -142,7 +122,7 @@ def _of(state: NearState, radius: float) -> tuple[Any, ...]:
     _, slots, robots, _ = state.positions.shape
     lists = (state.start.numpy(), state.origin.numpy(), state.entry.numpy())
     places = (state.places.flatten(0, 1).numpy(), state.positions.flatten(0, 2).numpy())
-    return (*lists, *places, radius * radius, slots, robots, _MASK)
+    return (*lists, *places, radius * radius, slots, robots, SLOT_MASK)
 
 
 def _listed(kernel: Callable[..., None], given: tuple[Any, ...], state: NearState) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """The relay with a relay radius on a GPU: what each robot holds is a list of a capacity that all share.
 
 The rule is that of `comms.relay`, and tests hold the two equal. A robot lists the origins that it holds news of, in a
-row of C columns; memory and time grow in proportion to the team. The table of `comms.relay` has here a column for each
+row of C columns; memory and time grow in proportion to the team. The table of `comms.held` has here a column for each
 origin listed in place of one for each robot, and layers as there: the first holds the newest stamp, the others older
 ones that wait for their hop.
 
@@ -14,20 +14,19 @@ Robots are numbered b N + i over all environments, R of them, and places of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mast_swarm.comms.near import SLOT_BITS
+from mast_swarm.comms.held import SLOT_BITS, SLOT_MASK, RelayState, TeamState, free_slots, tucked
 from mast_swarm.kernels import USABLE
 
 kernels: Any = None  # the module of GPU kernels, where there is a GPU and Triton
 if USABLE:
     from mast_swarm.comms import near_kernels as kernels
 
-_MASK = (1 << SLOT_BITS) - 1
 STEP = 64  # columns are a multiple of this
 MOST = 4096  # columns that one program holds
 _ROOM = 64  # origins that a robot may hear of for the first time in one hop, at first
@@ -37,26 +36,19 @@ class TooLong(Exception):
     """A list would have more than MOST columns."""
 
 
-@dataclass(frozen=True)
-class PaddedState:
-    """What the robots of B environments hold at one control instant; the fields that `RelayState` has are the same.
+@dataclass(frozen=True, kw_only=True)
+class PaddedState(TeamState):
+    """What robots hold as lists of one capacity.
 
     The next sample writes into the stores of messages and positions in place: a state is used up by it.
     """
 
     step: int
-    chance: Tensor
     origin: Tensor  # [R, C] int32, 0..N-1, ascending, each robot's own always among them; N past the end
     table: Tensor  # [W, R, C] int64: stamp and slot of what is held of the origin listed there; -1: nothing
     count: Tensor  # [R] int32, how long the lists are
     room: int  # what the next hop has room for: origins that a robot hears of for the first time
-    messages: Tensor  # [B, K, N, d_msg]
-    positions: Tensor  # [B, K, N, 2] float64 metres
     places: Tensor  # [B, N, 2] float64 metres, where each robot was when it last sampled
-    alive: Tensor
-    transmissions: Tensor
-    entries: Tensor
-    spare: int
 
     @property
     def pairs(self) -> Tensor:
@@ -68,18 +60,12 @@ class PaddedState:
 
     @property
     def newest(self) -> Tensor:
-        """As in `RelayState`. For small teams."""
         return self.pairs[:, 0]
-
-    @property
-    def stamps(self) -> Tensor:
-        """As in `RelayState`. For small teams."""
-        return (self.newest >> SLOT_BITS).to(torch.int32)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """What kernels need to find places in the store: slots, robots of an environment, mask of a slot."""
-        return self.positions.shape[1], self.positions.shape[2], _MASK
+        return self.positions.shape[1], self.positions.shape[2], SLOT_MASK
 
     def itself(self) -> Tensor:
         """[R, C] bool: the column of each living robot's own origin."""
@@ -94,27 +80,43 @@ class PaddedState:
         return used
 
 
-def start(seeds: Tensor, robots: int, layers: int, messages: Tensor, positions: Tensor) -> PaddedState:
-    """Instant 0: nobody has sampled yet. seeds: the keys of each environment's chance [B]."""
-    batch, columns, device = len(seeds), STEP, messages.device
-    origin = torch.full((batch, robots, columns), robots, dtype=torch.int32, device=device)
+def start(shared: dict[str, Any], layers: int) -> PaddedState:
+    """Instant 0: nobody has sampled yet. shared: the fields that all states have (`held.first`)."""
+    (batch, robots), device = shared["alive"].shape, shared["alive"].device
+    origin = torch.full((batch, robots, STEP), robots, dtype=torch.int32, device=device)
     origin[:, :, 0] = torch.arange(robots, dtype=torch.int32, device=device)
-    nothing = torch.zeros(batch, dtype=torch.int64, device=device)
     return PaddedState(
-        step=0,
-        chance=seeds,
+        **shared,
         origin=origin.flatten(0, 1),
-        table=nothing.new_full((layers, batch * robots, columns), -1),
+        table=torch.full((layers, batch * robots, STEP), -1, dtype=torch.int64, device=device),
         count=torch.ones(batch * robots, dtype=torch.int32, device=device),
         room=_ROOM,
-        messages=messages,
-        positions=positions,
         places=torch.zeros(batch, robots, 2, dtype=torch.float64, device=device),
-        alive=torch.ones(batch, robots, dtype=torch.bool, device=device),
-        transmissions=nothing,
-        entries=nothing,
-        spare=messages.shape[1],
     )
+
+
+def as_table(state: PaddedState) -> RelayState:
+    """The same as a table of all pairs."""
+    shared: dict[str, Any] = {field.name: getattr(state, field.name) for field in fields(TeamState)}
+    return RelayState(**shared, table=state.pairs)
+
+
+def sample(
+    state: PaddedState, message: Tensor, positions: Tensor, radius: float, oldest: int, waits: bool
+) -> PaddedState:
+    """As `near.sample`, and every robot forgets what is older than the stamp `oldest`. waits: whether the last sample
+    stays until its next hop."""
+    own, newest = state.itself(), state.table[0]
+    table = torch.cat((newest.masked_fill(own, -1)[None], state.table[1:]))
+    if waits:
+        table = tucked(table[None], newest.where(own, -1)[None])[0]
+    state = replace(state, table=table)
+    state, slot = free_slots(state, state.used())
+    state = replace(state, places=positions.double().where(state.alive[..., None], state.places))
+    store(state, slot, message, positions)
+    entry = slot.flatten() + (state.step << SLOT_BITS)
+    table[0] = torch.where(own, entry[:, None], table[0])
+    return forget(state, radius, oldest)
 
 
 def store(state: PaddedState, slot: Tensor, message: Tensor, positions: Tensor) -> None:

@@ -16,8 +16,9 @@ from mast_swarm import chance
 from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.failures import survivors
+from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.comms.relay import Held, Relay, slot_of, stamp_of
+from mast_swarm.comms.relay import Held, Relay
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.comms.decentral import Attended, DecentralPolicy
-from mast_swarm.comms.relay import RelayState
+from mast_swarm.comms.held import RelayState
 from mast_swarm.evaluate.actors import Actor, Central, Controlled, Decentral, Talking
 from mast_swarm.model.policy import Policy
 

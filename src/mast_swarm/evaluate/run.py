@@ -87,7 +87,7 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
             config = None  # of others the table alone is counted
         if actor.channel is not None:
             relay = Relay(actor.channel, world.config.dt)
-            needed, what = cost.table_bytes(environments, agents, kind, relay.layers), "a table of all pairs"
+            needed, what = cost.table_bytes(environments, agents, kind, relay.timing.layers), "a table of all pairs"
             if relay.radius is not None and relay.lists(agents, kind):
                 needed = cost.list_bytes(environments, agents, density, relay.radius, kind)
                 what = "lists of who is near"

@@ -24,38 +24,40 @@ from mast_swarm.evaluate.recording import Recording
 from mast_swarm.files import plain
 from mast_swarm.interop.recordings import links, points
 from mast_swarm.robot.extras import needed
+from mast_swarm.robot.schemas import (
+    FLAG,
+    NUMBER,
+    POINT,
+    QUATERNION,
+    TEXT,
+    TIME,
+    WHOLE,
+    Schema,
+    array,
+    record,
+    register,
+    time_of,
+)
 
-_NUMBER, _PAIR = {"type": "number"}, {"type": "array", "items": {"type": "number"}}
 _COLOURS = {"robots": (0.12, 0.47, 0.71), "links": (0.66, 0.71, 0.76), "places": (0.0, 0.62, 0.45)}
-
-
-def _object(**fields: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": fields}
-
-
-def _array(of: Any) -> dict[str, Any]:
-    return {"type": "array", "items": of}
-
-
-_TIME = _object(sec={"type": "integer"}, nsec={"type": "integer"})
-_POINT = _object(x=_NUMBER, y=_NUMBER, z=_NUMBER)
-_COLOUR = _object(r=_NUMBER, g=_NUMBER, b=_NUMBER, a=_NUMBER)
-_POSE = _object(position=_POINT, orientation=_object(x=_NUMBER, y=_NUMBER, z=_NUMBER, w=_NUMBER))
-_SPHERE = _object(pose=_POSE, size=_POINT, color=_COLOUR)
-_LINES = _object(
-    type={"type": "integer"}, pose=_POSE, thickness=_NUMBER, scale_invariant={"type": "boolean"},
-    points=_array(_POINT), color=_COLOUR, colors=_array(_COLOUR), indices=_array({"type": "integer"}),
+_PAIR = array(NUMBER)
+_COLOUR = record(r=NUMBER, g=NUMBER, b=NUMBER, a=NUMBER)
+_POSE = record(position=POINT, orientation=QUATERNION)
+_SPHERE = record(pose=_POSE, size=POINT, color=_COLOUR)
+_LINES = record(
+    type=WHOLE, pose=_POSE, thickness=NUMBER, scale_invariant=FLAG,
+    points=array(POINT), color=_COLOUR, colors=array(_COLOUR), indices=array(WHOLE),
 )  # fmt: skip
-_ENTITY = _object(
-    timestamp=_TIME, frame_id={"type": "string"}, id={"type": "string"}, lifetime=_TIME,
-    frame_locked={"type": "boolean"}, spheres=_array(_SPHERE), lines=_array(_LINES),
+_ENTITY = record(
+    timestamp=TIME, frame_id=TEXT, id=TEXT, lifetime=TIME,
+    frame_locked=FLAG, spheres=array(_SPHERE), lines=array(_LINES),
 )  # fmt: skip
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "mast.Robots": _object(t=_NUMBER, positions=_array(_PAIR)),
-    "mast.Links": _object(t=_NUMBER, pairs=_array(_PAIR)),
-    "mast.Metrics": {**_object(t=_NUMBER), "additionalProperties": _NUMBER},
-    "mast.Values": _object(t=_NUMBER, values={"type": "array"}),
-    "foxglove.SceneUpdate": _object(deletions=_array(_object()), entities=_array(_ENTITY)),
+SCHEMAS: dict[str, Schema] = {
+    "mast.Robots": record(t=NUMBER, positions=array(_PAIR)),
+    "mast.Links": record(t=NUMBER, pairs=array(_PAIR)),
+    "mast.Metrics": {**record(t=NUMBER), "additionalProperties": NUMBER},
+    "mast.Values": record(t=NUMBER, values={"type": "array"}),
+    "foxglove.SceneUpdate": record(deletions=array(record()), entities=array(_ENTITY)),
 }
 
 
@@ -65,10 +67,7 @@ def write(recordings: Mapping[str, Recording], path: Path) -> None:
     with path.open("wb") as file:
         writer = mcap.Writer(file)
         writer.start(profile="", library=f"mast-swarm {__version__}")
-        schemas = {
-            name: writer.register_schema(name, "jsonschema", json.dumps(schema).encode())
-            for name, schema in SCHEMAS.items()
-        }
+        schemas = {name: register(writer, name, schema) for name, schema in SCHEMAS.items()}
         for name, recording in recordings.items():
             _write_one(writer, schemas, name, recording)
         writer.finish()
@@ -137,12 +136,11 @@ def _seen(recording: Recording, index: int, pairs: np.ndarray | None) -> list[di
 
 
 def _entity(recording: Recording, index: int, name: str, **shapes: Any) -> dict[str, Any]:
-    when, never = divmod(round(index * recording.dt * 1e9), 10**9), {"sec": 0, "nsec": 0}
     return {
-        "timestamp": {"sec": when[0], "nsec": when[1]},
+        "timestamp": time_of(round(index * recording.dt * 1e9)),
         "frame_id": "world",
         "id": name,
-        "lifetime": never,
+        "lifetime": time_of(0),  # for good
         "frame_locked": False,
         "spheres": [],
         "lines": [],

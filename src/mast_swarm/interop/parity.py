@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.decentral import DecentralPolicy, decide
+from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.comms.relay import slot_of, stamp_of
 from mast_swarm.errors import MastError
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC

@@ -11,7 +11,7 @@ import numpy as np
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.files import whole_file
+from mast_swarm.files import new_file, whole_file
 
 WRITERS = {".mcap": "mast_swarm.interop.mcap", ".rrd": "mast_swarm.interop.rerun"}
 """The module behind each ending; its `write(recordings, path)` writes a file."""
@@ -19,11 +19,7 @@ WRITERS = {".mcap": "mast_swarm.interop.mcap", ".rrd": "mast_swarm.interop.rerun
 
 def export(recordings: Sequence[Recording], path: str | Path) -> Path:
     """Write recordings to a new file, those of several policies under their names; the path again."""
-    path = Path(path)
-    if path.suffix not in WRITERS:
-        raise MastError(f"cannot export to {path.name}: give it one of the endings {', '.join(WRITERS)}")
-    if path.exists():
-        raise MastError(f"{path} is already there: give another file")
+    path = new_file(path, "export", WRITERS)
     if not recordings:
         raise MastError("nothing to export: give at least one recording")
     writer = importlib.import_module(WRITERS[path.suffix])

@@ -17,6 +17,7 @@ from numba import njit, prange
 from torch import Tensor, nn
 
 from mast_swarm import steady
+from mast_swarm.errors import MastError
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu, tried
 from mast_swarm.model.attention import Attention, attend, half_of, in_half, linear
 from mast_swarm.model.encoding import Rotation, rotate
@@ -110,10 +111,18 @@ def attend_backward(qkv: Tensor, y: Tensor, grad: Tensor, logsum: Tensor, lists:
     return into
 
 
-def loopable(x: Tensor) -> Tensor:
-    """x in a type that the CPU's compiled loops take: they know no half precision, which products may have given."""
-    loops = x.device.type == "cpu" and not on_gpu(x)
-    return x.float() if loops and x.dtype in (torch.bfloat16, torch.float16) else x
+def loopable(x: Tensor, h: Tensor) -> Tensor:
+    """x in a type that the CPU's compiled loops take: they know no half precision, which products under autocast give.
+    h: what the product is of; that is in half precision only where the weights are too, which is an error."""
+    half = (torch.bfloat16, torch.float16)
+    if x.device.type != "cpu" or on_gpu(x):
+        return x
+    if h.dtype in half:
+        raise MastError(
+            f"the policy's weights are {h.dtype}: a CPU attends over lists in float32 or float64 alone; "
+            "give policy.float()"
+        )
+    return x.float() if x.dtype in half else x
 
 
 def turn_rows(x: Tensor, rotation: Rotation, entry: Tensor, heads: int) -> None:
@@ -194,7 +203,7 @@ def projected(
         if rotation is not None:
             turn_rows(qkv[:, : 2 * d], rotation, entry, 2 * heads)
         return qkv[:, :d], qkv[:, d:]
-    q, kv = (loopable(part) for part in attention.split(h, asked))
+    q, kv = (loopable(part, h) for part in attention.split(h, asked))
     if rotation is not None:
         turn_rows(q, rotation, entry[:asked], heads)
         turn_rows(kv[:, :d], rotation, entry, heads)

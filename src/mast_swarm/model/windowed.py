@@ -176,7 +176,8 @@ class KernelWindow(Window):
         if on_gpu(h) and not listed.kernels.takes(rows, heads):
             return super().attend(attention, h)
         cos, sin = (None, None) if self.rotation is None else self.rotation
-        y = cast(Tensor, _KernelAttention.apply(listed.loopable(attention.qkv(rows)), cos, sin, self, heads))
+        qkv = listed.loopable(attention.qkv(rows), rows)
+        y = cast(Tensor, _KernelAttention.apply(qkv, cos, sin, self, heads))
         return y.view(*h.shape[:2], -1)
 
     def run(self, blocks: Iterable[Block], x: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -16,51 +16,58 @@ from typing import Any
 from mast_swarm.errors import MastError
 from mast_swarm.robot.extras import needed
 from mast_swarm.robot.pilot import Step
+from mast_swarm.robot.schemas import (
+    NUMBER,
+    POINT,
+    QUATERNION,
+    TEXT,
+    TIME,
+    WHOLE,
+    array,
+    record,
+    register,
+    time_of,
+    titled,
+)
 
-
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
-
-
-_NUMBER, _WHOLE, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
-_TIME = {"title": "time", **_object(sec=_WHOLE, nsec=_WHOLE)}
-_POSE = {
-    "title": "foxglove.PoseInFrame",
-    "description": "A timestamped pose for an object or reference frame in 3D space",
-    **_object(
-        timestamp=_TIME,
-        frame_id=_TEXT,
-        pose={
-            "title": "foxglove.Pose",
-            **_object(
-                position={"title": "foxglove.Vector3", **_object(x=_NUMBER, y=_NUMBER, z=_NUMBER)},
-                orientation={"title": "foxglove.Quaternion", **_object(x=_NUMBER, y=_NUMBER, z=_NUMBER, w=_NUMBER)},
+_POSE = titled(
+    "foxglove.PoseInFrame",
+    {
+        "description": "A timestamped pose for an object or reference frame in 3D space",
+        **record(
+            timestamp=titled("time", TIME),
+            frame_id=TEXT,
+            pose=titled(
+                "foxglove.Pose",
+                record(
+                    position=titled("foxglove.Vector3", POINT), orientation=titled("foxglove.Quaternion", QUATERNION)
+                ),
             ),
-        },
+        ),
+    },
+)
+_COMMAND = titled(
+    "mast.Command",
+    record(x=NUMBER, y=NUMBER, speed=NUMBER, took_s=NUMBER, deadlines_met=WHOLE, deadlines_missed=WHOLE),
+)
+_NEWS = titled(
+    "mast.News",
+    record(
+        known=WHOLE,
+        youngest_s=NUMBER,
+        median_s=NUMBER,
+        oldest_s=NUMBER,
+        robots=array(record(robot=WHOLE, age_s=NUMBER)),
     ),
-}
-_COMMAND = {
-    "title": "mast.Command",
-    **_object(x=_NUMBER, y=_NUMBER, speed=_NUMBER, took_s=_NUMBER, deadlines_met=_WHOLE, deadlines_missed=_WHOLE),
-}
-_NEWS = {
-    "title": "mast.News",
-    **_object(
-        known=_WHOLE,
-        youngest_s=_NUMBER,
-        median_s=_NUMBER,
-        oldest_s=_NUMBER,
-        robots={"type": "array", "items": _object(robot=_WHOLE, age_s=_NUMBER)},
+)
+_COUNTERS = titled(
+    "mast.Counters",
+    record(
+        **dict.fromkeys(("datagrams_in", "datagrams_out", "bytes_in", "bytes_out"), WHOLE),
+        **dict.fromkeys(("entries_in", "entries_out", "entries_kept", "verified"), WHOLE),
+        refused={"type": "object", "additionalProperties": WHOLE},
     ),
-}
-_COUNTERS = {
-    "title": "mast.Counters",
-    **_object(
-        **dict.fromkeys(("datagrams_in", "datagrams_out", "bytes_in", "bytes_out"), _WHOLE),
-        **dict.fromkeys(("entries_in", "entries_out", "entries_kept", "verified"), _WHOLE),
-        refused={"type": "object", "additionalProperties": _WHOLE},
-    ),
-}
+)
 SCHEMAS = {"pose": _POSE, "command": _COMMAND, "news": _NEWS, "counters": _COUNTERS}
 
 
@@ -82,7 +89,7 @@ class Log:
         self._writer.start(profile="", library="mast-swarm")
         self._channels = {}
         for name, schema in SCHEMAS.items():
-            number = self._writer.register_schema(schema["title"], "jsonschema", json.dumps(schema).encode())
+            number = register(self._writer, schema["title"], schema)
             self._channels[name] = self._writer.register_channel(f"/robot_{robot}/{name}", "json", number)
 
     def __call__(self, step: Step) -> None:
@@ -101,7 +108,7 @@ class Log:
         u, v = step.command
         told: dict[str, dict[str, Any]] = {
             "pose": {
-                "timestamp": {"sec": step.stamp // 10**9, "nsec": step.stamp % 10**9},
+                "timestamp": time_of(step.stamp),
                 "frame_id": self.frame,
                 "pose": {"position": {"x": x, "y": y, "z": 0.0}, "orientation": _facing(u, v)},
             },

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -18,7 +15,7 @@ from typing import Any
 
 import torch
 
-from mast_swarm.errors import MastError, Terminated
+from mast_swarm.errors import MastError, terminable
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.files import new_folder
 from mast_swarm.interop.manifest import sha256
@@ -75,7 +72,7 @@ def swarm(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the cores belong to the robots
     try:
-        with _terminated(), tempfile.TemporaryDirectory(prefix="mast-swarm-") as scratch:
+        with terminable(), tempfile.TemporaryDirectory(prefix="mast-swarm-") as scratch:
             Mission(config, arena, log, source, Path(scratch), tell, show).run()
     except KeyboardInterrupt as stopped:
         raise type(stopped)(f"interrupted; what happened until {log.time:g} s is in {folder}") from None
@@ -91,23 +88,6 @@ def _check_task(policy: str, trained_for: str | None, task: str) -> None:
             f"the policy '{policy}' was trained for {trained_for}, not for {task}: give --task {trained_for}, or "
             "another --policy"
         )
-
-
-@contextlib.contextmanager
-def _terminated() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: no process is left, and what happened is written."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def asked(number: int, frame: object) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, asked)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def exported(policy: str, task: str, given: str, tell: Callable[[str], None]) -> Path:

@@ -148,6 +148,10 @@ class Metric:
         label = self.label or self.name.replace("_", " ")
         return f"{label} ({self.unit})" if self.unit else label
 
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether a value is better than another; any is better than None."""
+        return than is None or (value < than if self.lower_is_better else value > than)
+
 
 @dataclass(frozen=True)
 class Demo:

@@ -130,7 +130,7 @@ class World(ABC, Generic[ConfigT, StateT]):
 
         First-order motion, p <- p + u dt (Eq. 4). A command of the wrong shape, or not finite, is an error.
         """
-        command = limited(checked_command(command, tuple(state.positions.shape)))
+        command = self._followed(state, command)
         return command, command * (self.config.max_speed * self.config.dt)
 
     def kept_apart(self, state: StateT, command: Tensor) -> Tensor:
@@ -140,8 +140,13 @@ class World(ABC, Generic[ConfigT, StateT]):
         if radius is None:
             raise MastError(f"{self.task} does not say how large robots are: the safety layer needs a robot_radius")
         longest = self.config.max_speed * self.config.dt
-        wanted = limited(checked_command(command, tuple(state.positions.shape))) * longest
+        wanted = self._followed(state, command) * longest
         return keep_apart(state.positions, wanted, 2 * radius, longest) / longest
+
+    def _followed(self, state: StateT, command: Tensor) -> Tensor:
+        """The command as robots can follow it, in the precision of the world whatever that of the policy is."""
+        checked = checked_command(command, tuple(state.positions.shape))
+        return limited(checked.to(state.positions.dtype))
 
     # Learning.
 

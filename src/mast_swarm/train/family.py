@@ -21,12 +21,13 @@ from torch import Tensor
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.family import Family, related
-from mast_swarm.train import checkpoint
+from mast_swarm.train import checkpoint, snapshot
 from mast_swarm.train.config import TrainConfig, from_plain, plain
+from mast_swarm.train.folder import METRICS
 from mast_swarm.train.learner import Learner, imitation_loss
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.teacher import expert_of
-from mast_swarm.train.trainer import METRICS, RunOptions, Trainer
+from mast_swarm.train.trainer import RunOptions, Trainer
 
 LOSSES, HEADLINES = "member_losses", "member_headlines"  # in the rows of metrics.jsonl, a number per member
 
@@ -119,7 +120,7 @@ class FamilyTrainer(Trainer):
         if [from_plain(one) for one in about.get("members", [])] != list(configs):
             raise MastError(f"{options.out} holds a run of other policies: give another folder")
         trainer = FamilyTrainer(configs, options, resumed=True)
-        trainer.restore(about)
+        snapshot.restore(trainer, about)
         trainer.bests = about["bests"]
         return trainer
 
@@ -138,9 +139,8 @@ class FamilyTrainer(Trainer):
         return row
 
     def _judged(self, values: list[float]) -> float:
-        sign = -1 if self.metric.lower_is_better else 1
         for number, (value, best) in enumerate(zip(values, self.bests, strict=True)):
-            if best is None or sign * value > sign * best:
+            if self.metric.better(value, best):
                 self.bests[number] = value
                 self._keep_member("best", number)
         assert self.within.row is not None

@@ -14,8 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.graphs import captured
+from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
-from mast_swarm.model.policy import make
+from mast_swarm.model.policy import load_learned, make
+from mast_swarm.tasks.registry import task_of
+from mast_swarm.train.checkpoint import differences
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.optimiser import FlatAdamW, PlainAdamW, Settings, alike
 from mast_swarm.train.replay import Replay
@@ -220,3 +223,22 @@ def learning_rate(config: TrainConfig, done: int, total: int) -> float:
         return config.lr * (done + 1) / warm
     progress = (done - warm) / max(1, total - warm)
     return config.lr * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+
+
+def starting_policy(config: TrainConfig) -> Learned:
+    """The policy whose weights a run begins with; one that does not fit the settings is an error."""
+    found = load_learned(find_learned(config.start, task_of(config.world).name))
+    given, wanted = (
+        {name: tuple(value.shape) for name, value in policy.state_dict().items()}
+        for policy in (found, make(config.policy))
+    )
+    task = task_of(config.world).name
+    if found.config.task != task:
+        raise MastError(f"--from {config.start} was trained for {found.config.task}, not for {task}: give another")
+    if found.config.kind != config.policy.kind or given != wanted:
+        different = differences(config.policy.to_dict(), found.config.to_dict(), "policy.")
+        raise MastError(
+            f"--from {config.start} does not fit the policy of the settings: {'; '.join(different)}; give the recipe "
+            "that it was trained with, or its sizes"
+        )
+    return found

@@ -122,7 +122,7 @@ def _signals(trainer: Trainer) -> Iterator[None]:
         nonlocal first
         if not trainer.stopping:
             trainer.stopping, first = number, time.monotonic()
-            if trainer.rank == 0:  # not print: the signal may have come in the middle of one
+            if trainer.processes.first:  # not print: the signal may have come in the middle of one
                 os.write(2, b"mast: ending the step, then writing a checkpoint; once more stops at once\n")
         elif time.monotonic() - first > AGAIN:
             raise KeyboardInterrupt
@@ -199,7 +199,7 @@ Told = Callable[[dict[str, Any]], None]
 def _progress(trainer: Trainer) -> Iterator[tuple[Told, Told]]:
     """Shows each epoch: a bar on a terminal, a line in a file or a pipe. And logs it to TensorBoard where that is
     installed."""
-    if trainer.rank != 0:
+    if not trainer.processes.first:
         yield (lambda row: None), (lambda row: None)
         return
     from rich.console import Console

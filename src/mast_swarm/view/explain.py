@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.comms.decentral import DecentralPolicy
-from mast_swarm.comms.relay import slot_of, stamp_of
+from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import Decentral
 from mast_swarm.evaluate.policies import load_policy

@@ -10,7 +10,7 @@ import numpy as np
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.files import whole_file
+from mast_swarm.files import new_file, whole_file
 from mast_swarm.view import scene
 from mast_swarm.view.choose import view_of
 from mast_swarm.view.plots import frames
@@ -27,11 +27,7 @@ _COLOURS = 32  # of a GIF
 def film(recordings: Sequence[Recording], path: str | Path) -> Path:
     """Write a film of one episode under one or more policies to a new file, or the row of pictures that is frames.png;
     the ending says which of `ENDINGS`. The path again."""
-    path = Path(path)
-    if path.suffix not in ENDINGS:
-        raise MastError(f"cannot film to {path.name}: give it one of the endings {', '.join(ENDINGS)}")
-    if path.exists():
-        raise MastError(f"{path} is already there: give another file")
+    path = new_file(path, "film", ENDINGS)
     if not recordings:
         raise MastError("a film needs at least one recording, none was given")
     if path.suffix == ".png":

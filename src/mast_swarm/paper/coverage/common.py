@@ -1,0 +1,17 @@
+"""What the experiments on coverage share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mast_swarm.paper.cells import Cell
+from mast_swarm.paper.experiment import Size
+
+C = "cost_time_average"
+LATE = {"mast-m": 0.2, "mast-m-paper": 0.2}  # s per hop; the others run centrally or send nothing
+USUAL = ("clairvoyant", "c-cvt", "d-cvt", "lpac-k3", "mast-m")
+
+
+def run(size: Size, policy: str, **settings: Any) -> Cell:
+    """The cell of a policy, as late as its messages are."""
+    return size.coverage(policy, delay=LATE.get(policy), **settings)

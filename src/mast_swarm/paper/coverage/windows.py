@@ -1,0 +1,62 @@
+"""The choice of attention radius and mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mast_swarm.paper.cells import Cell
+from mast_swarm.paper.coverage.common import C
+from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, Experiment, Found, Row, Size, declare
+from mast_swarm.paper.judge import Judged, blank, curves, judged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _window_cells(size: Size) -> Mapping[str, Cell]:
+    cells: dict[str, Cell] = {}
+    for variant in "ML":
+        for radius in size.some((256.0, 512.0, 1024.0)):
+            policy = {"variant": variant, "attention_radius": radius}
+            trained = size.trained("coverage", "paper", f"coverage-{variant}-{radius:g}", policy=policy)
+            cells[f"{variant} {radius:g}"] = size.coverage(trained)
+    return cells
+
+
+def _window_rows(found: Found) -> list[Row]:
+    def grid() -> Judged:
+        means = {name: found.measured(name).at(C).mean for name in found.cells}
+        best = min(means, key=lambda name: means[name])
+        text = ", ".join(f"{name} {value:.3f}" for name, value in means.items())
+        close = min(means.values()) > means["M 256"] - 0.01
+        return (
+            text,
+            "-",
+            HOLDS if best == "M 256" else LEVEL if close else FAILS,
+            "centralised; M: with the component mask",
+        )
+
+    return [judged(found, 43, grid)]
+
+
+def _window_draw(found: Found, figure: Figure) -> None:
+    axes = figure.subplots()
+    curves(axes, found, list(found.cells), "cost")
+    axes.set(ylabel="cost", ylim=(0, 1.02))
+    if axes.lines:
+        axes.legend(fontsize=8)
+    else:
+        blank(axes)
+
+
+declare(
+    Experiment(
+        "coverage-windows",
+        "attention radius 256, 512 and 1024 m, with and without the component mask",
+        "section Coverage Control, Training",
+        _window_rows,
+        _window_cells,
+        _window_draw,
+    )
+)
