@@ -98,6 +98,23 @@ def pairs() -> str:
     return table([f"paired difference, {found['episodes']} environments", "time average"], rows)
 
 
+def bound() -> str:
+    """How far a rule gets that knows what anybody has seen."""
+    found = load("benchmarks/results/coverage-kriging.json")
+    said = {
+        "mast-m": "`mast-m`, centralized",
+        "kriging": "all maps pooled, the rest by kriging",
+        "clairvoyant": "`clairvoyant`",
+    }
+    rows = []
+    for name, row in found["rows"].items():
+        costs = ["{:.3f} ± {:.3f}".format(*row[part]) for part in ("average", "end")]
+        minus = "" if name == "mast-m" else "{:+.3f} ± {:.3f}".format(*row["minus_mast_m"])
+        rows.append([said[name], *costs, minus])
+    head = [f"{len(found['runs'])} environments of seed {found['seed']}, dt {found['dt']:g} s", "time average"]
+    return table([*head, "at the end", "time average minus `mast-m`'s"], rows)
+
+
 def picture(name: str, text: str) -> str:
     """A link to a picture, where it has been made."""
     return f"\n![{text}](pictures/{name})\n" if (PICTURES / name).exists() else ""
@@ -204,6 +221,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "coverage-means": means,
     "coverage-policies": policies,
     "coverage-pairs": pairs,
+    "coverage-bound": bound,
     "coverage-sides": sides,
     "coverage-grid": grid,
     "coverage-cities": cities,
