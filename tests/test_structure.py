@@ -36,6 +36,7 @@ RANKS = {
     "space": 1,
     "explore": 1,
     "observation": 2,
+    "survey": 2,
 }
 RANKS |= {"tasks": 3, "comms": 3, "model": 3}
 RANKS |= {
@@ -53,6 +54,7 @@ RANKS |= {
 }
 BESIDE = {
     "kernels": {"errors", "steady"},  # a kernel that fails ends steady work
+    "survey": {"observation"},  # what robots sense
     "comms": {"model"},  # simulated decentral execution runs a policy
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures

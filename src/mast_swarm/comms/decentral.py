@@ -24,6 +24,7 @@ from torch import Tensor
 from mast_swarm import chance, steady
 from mast_swarm.comms import near, padded, wide
 from mast_swarm.comms.config import Channel
+from mast_swarm.comms.handed import Handed
 from mast_swarm.comms.held import SLOT_BITS, RelayState, slot_of
 from mast_swarm.comms.near import NearState
 from mast_swarm.comms.padded import PaddedState
@@ -37,6 +38,7 @@ from mast_swarm.model.policy import Policy
 from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.space import Graph
 from mast_swarm.space.graph import MatrixGraph
+from mast_swarm.survey import Survey
 
 # Rows of the first layer and pairs of entries that are worked on at a time.
 ROWS = {"cpu": 20_000, "cuda": wide.ROWS}
@@ -60,7 +62,8 @@ class DecentralPolicy:
     `start`, then `act` once per control instant. `state` is what the robots hold at the last of them.
     """
 
-    def __init__(self, policy: Policy, channel: Channel, dt: float) -> None:
+    def __init__(self, policy: Policy, channel: Channel, dt: float, survey: Survey | None = None) -> None:
+        """survey: the maps that robots share where the policy has them (`Policy.survey`)."""
         if policy.config.variant == "C":
             raise MastError("a policy of variant C sees every goal: it runs centrally only, use variant M or L")
         self.policy = policy
@@ -70,6 +73,7 @@ class DecentralPolicy:
         self._graph: Graph | None = None
         self._seeds: Tensor | None = None  # [B] int64 where the policy runs
         self._trail = policy.trail(dt)
+        self._maps = None if survey is None else Handed(survey, self.relay)
         self.watched = 0  # of how many environments, the first, `attended` is kept
         self.attended: list[Attended] = []  # when they last decided
 
@@ -77,6 +81,8 @@ class DecentralPolicy:
         """Forget everything: instant 0 of one environment per seed."""
         self.seeds, self.state, self._graph, self._seeds = seeds, None, None, None
         self._trail = self.policy.trail(self.dt)
+        if self._maps is not None:
+            self._maps.start()
 
     def act(self, observation: Observed, mark: Mark = unmarked) -> Tensor:
         """Commands [B, N, 2] in units of u_max at the next control instant; 0 for robots that have failed.
@@ -104,9 +110,13 @@ class DecentralPolicy:
         elif self.state.alive.shape != (batch, robots):
             raise MastError(f"{[batch, robots]} environments and robots, but the run began with others: call start")
         else:
+            if self._maps is not None:
+                self._maps.hear(self.state, self._graph)
             state = self.relay.exchange(self.state, self._graph)
         self._graph = observation.graph
         self.state = self.relay.sample(state, message, observation.positions, observation.graph)
+        if self._maps is not None:
+            self._maps.look(self.state, observation)
         mark("relay")
 
     @torch.no_grad()
@@ -121,6 +131,8 @@ class DecentralPolicy:
         time = (torch.zeros_like(self._seeds) + self.state.step) * self.dt
         away = None if self._trail is None else self._trail.away(observation.positions)
         command = self.policy.command(prediction, observation.landmark, self._seeds, time, away)
+        if self._maps is not None:
+            command = self._maps.searched(command, prediction, self.state.alive, observation.positions)
         return command * self.state.alive[..., None]
 
     def unsteady(self, robots: int) -> str | None:
@@ -138,7 +150,9 @@ class DecentralPolicy:
         step = state.step
         kept["step"] = step if isinstance(step, Tensor) else torch.full_like(state.transmissions[:1], step)
         kept["heard"] = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
-        return kept | ({} if self._trail is None else self._trail.memory())
+        for part in (self._trail, self._maps):
+            kept |= {} if part is None else part.memory()
+        return kept
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Go on from here: with what `memory` gave, wherever it lies now."""
@@ -146,8 +160,9 @@ class DecentralPolicy:
         kept = {name: memory[name] for name in (*_REMEMBERED, "step")}
         self.state = replace(self.state, **kept, spare=0)  # how many slots are free is not known
         self._graph = MatrixGraph(memory["heard"])
-        if self._trail is not None:
-            self._trail.remember(memory)
+        for part in (self._trail, self._maps):
+            if part is not None:
+                part.remember(memory)
 
     def _warn(self, graph: Graph) -> None:
         """Say what a run that begins on this graph does, where that is not what one would think."""

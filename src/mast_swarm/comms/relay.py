@@ -271,6 +271,16 @@ class Relay:
             links = links.masked_fill(further, far)
         return links
 
+    def heard(self, state: Held, graph: Graph, q: int) -> Tensor:
+        """Whom robots hear in round q of the period that begins, [B, N, N] bool: i hears j, and both live."""
+        matrix = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency()
+        matrix = matrix & state.alive[:, :, None] & state.alive[:, None]
+        if self.channel.loss > 0:
+            robot = torch.arange(matrix.shape[1], device=matrix.device)
+            key = chance.combine(state.chance[:, None, None], _LOSS, state.step, q, robot, robot[:, None])
+            matrix = matrix & (chance.uniform(key) >= self.channel.loss)
+        return matrix
+
     def _lost(self, state: Held, source: Tensor, target: Tensor, q: int) -> Tensor:
         """Which links [E] lose their transmission in round q of this period."""
         robots = state.alive.shape[1]

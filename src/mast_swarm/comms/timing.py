@@ -49,6 +49,15 @@ class Timing:
         """The number of the round of messages that ends at a tick of a period or first after it, from 1 on."""
         return -(-tick // self.hop)
 
+    def handings(self, step: int | Tensor) -> Iterator[int]:
+        """When robots hand on what has no stamp (`survey`): at the multiples of tau after instant `step` and not after
+        the next one, in ticks after it."""
+        if self.hop == 1:
+            yield from range(1, self.period + 1)
+        else:
+            begun = int(step) * self.period
+            yield from (tick for tick in range(1, self.period + 1) if (begun + tick) % self.hop == 0)
+
     def moments(self, table: Tensor, step: int) -> Iterator[tuple[int, Tensor]]:
         """When stamps of the table hop in the period from instant `step` on, in ticks after it; and which then do,
         [step + 2] bool, the last for no stamp: False."""

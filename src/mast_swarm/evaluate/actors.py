@@ -143,26 +143,31 @@ class Central:
         self.attention_radius = policy.config.attention_radius
         self.extras = policy.surroundings(world.config.side)
         self.seeds = torch.zeros(0, dtype=torch.int64)
-        self.trail = policy.trail(world.config.dt)
+        self.trail, self.survey = policy.trail(world.config.dt), policy.survey(world.config.side)
 
     def start(self, seeds: Sequence[int]) -> None:
         """The seeds decide how robots explore, and robots may remember where they have been."""
         self.seeds = chance.as_tensor(seeds, self.world.device)
-        self.trail = self.policy.trail(self.world.config.dt)
+        self.trail, self.survey = self.policy.trail(self.world.config.dt), self.policy.survey(self.world.config.side)
 
     def begin(self, positions: Tensor) -> None:
         """Nothing is remembered of robots at positions [B, N, 2]."""
-        if self.trail is not None:
-            self.trail.begin(positions)
+        for part in (self.trail, self.survey):
+            if part is not None:
+                part.begin(positions)
 
     def memory(self) -> dict[str, Tensor]:
         """All that a decision leaves behind for the next; `remember` takes it."""
-        return {} if self.trail is None else self.trail.memory()
+        kept: dict[str, Tensor] = {}
+        for part in (self.trail, self.survey):
+            kept |= {} if part is None else part.memory()
+        return kept
 
     def remember(self, memory: dict[str, Tensor]) -> None:
         """Go on with what `memory` gave, wherever it lies now."""
-        if self.trail is not None:
-            self.trail.remember(memory)
+        for part in (self.trail, self.survey):
+            if part is not None:
+                part.remember(memory)
 
     def given(self, observation: Observed) -> dict[str, Tensor]:
         """What the policy is given of an observation, by name, each [B, N, ...]."""
@@ -182,7 +187,8 @@ class Central:
         prediction = self.predict(given)
         mark("policy")
         away = None if self.trail is None else self.trail.away(observation.positions)
-        return self.command(prediction, observation.landmark, state.step, away)
+        command = self.command(prediction, observation.landmark, state.step, away)
+        return command if self.survey is None else self.survey.commanded(command, prediction, observation)
 
 
 RUNS: dict[type[Learned], Any] = {Policy: DecentralPolicy, LPAC: DecentralLPAC}  # each kind's way to run alone
@@ -197,7 +203,9 @@ class Decentral:
         self.policy, self.world = policy.eval(), world
         kind, config = next(kind for kind in RUNS if isinstance(policy, kind)), world.config
         channel = channel.fitted(policy.config.field, config)
-        self.run = RUNS[kind](policy, channel, config.dt, **policy.surroundings(config.side))
+        survey = policy.survey(config.side)
+        given = policy.surroundings(config.side) | ({} if survey is None else {"survey": survey})
+        self.run = RUNS[kind](policy, channel, config.dt, **given)
         self.attention_radius = policy.config.attention_radius
         self.channel: Channel | None = channel
         self.failure = channel.failure

@@ -146,6 +146,8 @@ class PolicyConfig(ModelConfig):
     """Metres over which a remembered place loses its effect."""
     exploration_push: float = 2.0
     """What remembered places weigh at most, against a heading that weighs 1."""
+    exploration_survey: float | None = None
+    """Metres of a cell of the map that robots share of where they have looked, by which they search; None: no map."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -157,11 +159,13 @@ class PolicyConfig(ModelConfig):
             lengths=(
                 *("wavelength", "action_scale", "attention_radius"),
                 *("exploration_time", "exploration_reach", "exploration_spread", "exploration_push"),
+                "exploration_survey",
             ),
             optional={
                 "message_dim": "None for the width",
                 "attention_radius": "None for no window",
                 "exploration_time": "None for no exploration",
+                "exploration_survey": "None for no map",
             },
         )
         if not (isinstance(self.dropout, int | float) and 0 <= self.dropout <= 1):

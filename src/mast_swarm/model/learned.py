@@ -20,6 +20,7 @@ from mast_swarm.explore import Trail
 from mast_swarm.kernels import on_gpu
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.observation import Observed
+from mast_swarm.survey import Survey
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -66,6 +67,10 @@ class Learned(nn.Module):
 
     def trail(self, dt: float) -> Trail | None:
         """A memory of where robots have been, at control instants `dt` seconds apart; None: it needs none."""
+        return None
+
+    def survey(self, side: float) -> Survey | None:
+        """The maps that robots in a world `side` metres wide share of where they have looked; None: it needs none."""
         return None
 
     def command(

@@ -33,6 +33,7 @@ from mast_swarm.model.mast import MAST
 from mast_swarm.model.perception import make_perception
 from mast_swarm.model.windowed import prepare
 from mast_swarm.space import components, reachable
+from mast_swarm.survey import Survey
 
 
 class Policy(Learned):
@@ -159,6 +160,11 @@ class Policy(Learned):
         """As in `Learned`: where the policy explores and remembers."""
         places, config = self.config.exploration_memory, self.config
         return Trail(places, config.exploration_spread, dt) if places and config.exploration_time else None
+
+    def survey(self, side: float) -> Survey | None:
+        """As in `Learned`: where the policy explores and has a map."""
+        cell = self.config.exploration_survey
+        return Survey(side, cell) if cell is not None and self.config.exploration_time else None
 
     def command(
         self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, away: Tensor | None = None

@@ -38,6 +38,13 @@ class NavigationObservation(Observation):
     neighbours: Tensor  # [B, N, K] int64
     goals_seen: Tensor  # [B, N, K] int64
 
+    @property
+    def sights(self) -> Tensor:
+        """The goals that each robot senses, [B, N, K, 2] m, relative, nearest first; infinite where there are fewer."""
+        assert self.goals is not None  # a world of navigation says where they are
+        seen = offsets(self.positions, self.goals, self.goals_seen)
+        return seen.masked_fill(self.goals_seen[..., None] < 0, torch.inf)
+
 
 class Navigation(World[NavigationConfig, NavigationState]):
     """The world of the navigation task, for any number of environments, on CPU or CUDA."""
