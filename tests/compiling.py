@@ -91,6 +91,7 @@ def senses(rows: int) -> None:
     explore_kernels.explored(*numbers, 250.0, torch.empty(1, rows, 2), 2.0, MIXING)
     edges = torch.zeros(rows * 10, **PLACES)
     _gpu.labels(edges, edges, 1, rows)
+    _gpu.labels_of_nearest(torch.zeros(32, 100, 3, **PLACES))
     _gpu.offsets(torch.empty(1, rows, 2), torch.empty(1, rows, 2), torch.zeros(1, rows, 5, **PLACES))
 
 
