@@ -404,6 +404,7 @@ def _(grad: Tensor, qkv: Tensor, cos: Tensor, sin: Tensor, bits: Tensor, out: Te
 def _keep(ctx, inputs, output) -> None:
     qkv, cos, sin, bits, _ = inputs
     ctx.save_for_backward(qkv, cos, sin, bits, *output)
+    ctx.set_materialize_grads(False)  # the logarithms have none
 
 
 def _gradient(ctx, grad: Tensor, _: Tensor | None):

@@ -194,6 +194,7 @@ def _keep(ctx, inputs, output) -> None:
     x, cos, sin, bits, weights, _, ctx.eps, ctx.slope = inputs
     ctx.save_for_backward(x, cos, sin, bits, *weights, *output[1:])
     ctx.weights = len(weights)
+    ctx.set_materialize_grads(False)  # nobody fills zeros for what was kept
 
 
 def _gradient(ctx, grads: list[Tensor]):
