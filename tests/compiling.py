@@ -17,7 +17,7 @@ from mast_swarm import explore_kernels  # noqa: E402
 from mast_swarm.chance import MIXING  # noqa: E402
 from mast_swarm.comms import Channel, Relay, near_kernels, wide_kernels  # noqa: E402
 from mast_swarm.comms import kernels as table_kernels  # noqa: E402
-from mast_swarm.model import list_kernels, product_kernels, tile_kernels  # noqa: E402
+from mast_swarm.model import fused, list_kernels, product_kernels, tile_kernels, trained_kernels  # noqa: E402
 from mast_swarm.space import _gpu  # noqa: E402
 from mast_swarm.train import optimiser_kernels  # noqa: E402
 
@@ -69,12 +69,29 @@ def norms(rows: int, width: int = 256) -> None:
                 list_kernels.add_normed(x, asks, y, weight, weight, 1e-5)
 
 
+def trains(batch: int, tokens: int, heads: int = 4, width: int = 256) -> None:
+    """Attention and norms of an update, both ways."""
+    qkv, y = torch.empty(batch, tokens, 3 * width, dtype=HALF), torch.empty(batch, tokens, width, dtype=HALF)
+    cos, label = torch.empty(batch, tokens, width // heads // 2), torch.zeros(batch, tokens, dtype=torch.int16)
+    bits = fused.sight(torch.empty(batch, tokens, 2), label, 250.0)
+    _, logsum = fused.attend(qkv, cos, cos, bits, heads)
+    fused.attend_backward(y, qkv, cos, cos, bits, y, logsum, torch.empty(batch, 3 * width))
+    rows, hidden, weight = y.flatten(0, 1), torch.empty(batch * tokens, 2 * width, dtype=HALF), torch.empty(width)
+    parts = trained_kernels.parts_of(len(rows), 6 * width, rows.device)
+    for total in (rows, rows.float()):  # the stream, and before the first block
+        given = (weight, 1e-5, torch.empty_like(total), parts)
+        trained_kernels.normed_backward(total, rows, rows, *given, 0, 2 * width)
+    trained_kernels.bent_backward(hidden, hidden, 0.01, parts, 3 * width)
+    trained_kernels.summed(parts[None], 2 * width, HALF)
+
+
 def senses(rows: int) -> None:
     list_kernels.phases(torch.empty(1, rows, 2, dtype=torch.float64), torch.empty(16))
     numbers = (torch.empty(1, rows, 3), torch.empty(1, rows, 2), torch.zeros(1, **PLACES), torch.empty(1))
     explore_kernels.explored(*numbers, 250.0, torch.empty(1, rows, 2), 2.0, MIXING)
     edges = torch.zeros(rows * 10, **PLACES)
     _gpu.labels(edges, edges, 1, rows)
+    _gpu.labels_of_nearest(torch.zeros(32, 100, 3, **PLACES))
     _gpu.offsets(torch.empty(1, rows, 2), torch.empty(1, rows, 2), torch.zeros(1, rows, 5, **PLACES))
 
 
@@ -127,6 +144,8 @@ if __name__ == "__main__":
     for heads in (2, 4, 8):
         attends(1_000_000, heads)
     norms(1_000_000)
+    for tokens in (16, 100, 200):
+        trains(128, tokens)
     senses(1_000_000)
     learns(2_400_000, 2_100_032)
     lists(1000, 448, 1, None)

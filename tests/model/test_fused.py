@@ -28,7 +28,7 @@ SIZES = few(
 def test_fused_equals_plain_in_value_and_gradient(
     batch: int, tokens: int, heads: int, width: int, labelled: bool, radius: float | None, dtype: torch.dtype
 ) -> None:
-    from mast_swarm.model.fused import turned_attention
+    from mast_swarm.model.fused import sight, turned_attention
 
     rng = torch.Generator(DEVICE).manual_seed(0)
     half = torch.randn(batch, tokens, 3 * heads * width, device=DEVICE, generator=rng).to(dtype).requires_grad_()
@@ -36,7 +36,7 @@ def test_fused_equals_plain_in_value_and_gradient(
     tables = phase.cos(), phase.sin()
     place = torch.rand(batch, tokens, 2, device=DEVICE, generator=rng) * 1000
     label = torch.randint(0, 3, (batch, tokens), device=DEVICE, generator=rng) if labelled else None
-    y, _ = turned_attention(half, *tables, place, label, math.inf if radius is None else radius, heads)
+    y, _ = turned_attention(half, *tables, sight(place, label, math.inf if radius is None else radius), heads)
 
     whole = half.detach().float().requires_grad_()
     q, k, v = whole.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
@@ -54,7 +54,7 @@ def test_fused_equals_plain_in_value_and_gradient(
 @pytest.mark.parametrize("what", ["labels", "far", "nowhere"])
 def test_who_is_allowed_at_the_edges(what: str, radius: float | None) -> None:
     """Labels whose low 32 bits are alike; places whose distance overflows, or is no number."""
-    from mast_swarm.model.fused import turned_attention
+    from mast_swarm.model.fused import sight, turned_attention
 
     rng = torch.Generator().manual_seed(0)
     qkv = torch.randn(1, 4, 3 * 32, generator=rng).to(DEVICE, HALF)
@@ -63,7 +63,7 @@ def test_who_is_allowed_at_the_edges(what: str, radius: float | None) -> None:
     label = torch.tensor([[0, 2**32, 1, 2**33 + 1]], device=DEVICE) if what == "labels" else None
     if what != "labels":
         place[0, 1:3] = 1e25 if what == "far" else math.nan
-    y, _ = turned_attention(qkv, *tables, place, label, math.inf if radius is None else radius, 1)
+    y, _ = turned_attention(qkv, *tables, sight(place, label, math.inf if radius is None else radius), 1)
     q, k, v = qkv.float().unflatten(-1, (3, 1, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     expected = attend(q, k, v, allowed(place, radius, label))[:, 0]
     assert torch.allclose(y.float(), expected, atol=3e-2)

@@ -121,6 +121,22 @@ def test_components_of_any_graph(seed: int, batch: int, nodes: int, shape: str, 
     assert (label.reshape(-1) == expected).all()
 
 
+@pytest.mark.kernels
+@settings(deadline=None, max_examples=few(100, 12), suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seed=st.integers(0, 10**6),
+    batch=st.integers(1, 3),
+    nodes=st.integers(1, few(128, 40)),
+    k=st.integers(1, 4),
+    directed=st.booleans(),
+)
+def test_components_of_whom_robots_have_nearest(seed: int, batch: int, nodes: int, k: int, directed: bool) -> None:
+    index = torch.randint(-1, nodes, (batch, nodes, k), generator=torch.Generator().manual_seed(seed))
+    graph = neighbour_graph(index.to(DEVICE), directed=directed)
+    expected = lowest_by_scipy(graph.source.cpu().numpy(), graph.target.cpu().numpy(), batch * nodes) % nodes
+    assert (components(graph).cpu().numpy().reshape(-1) == expected).all()
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("order", ["as they lie", "at random"])
 def test_components_of_a_million(order: str) -> None:

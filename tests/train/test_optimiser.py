@@ -21,7 +21,7 @@ from mast_swarm.model.policy import make
 from mast_swarm.train import optimiser as optimisers
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.learner import Learner
-from mast_swarm.train.optimiser import Flat, FlatAdamW, PlainAdamW, Settings
+from mast_swarm.train.optimiser import Flat, FlatAdamW, PlainAdamW, Settings, in_half
 from train.test_learner import CPU, filled
 
 SMALL = PolicyConfig(task="navigation", layers=2, heads=2, head_dim=8, exploration_time=50.0)
@@ -84,7 +84,8 @@ def test_a_network_in_half_precision_learns_what_autocast_does() -> None:
     policy = make(replace(SMALL, layers=1), seed=2).train()
     flat = Flat(copy.deepcopy(policy), torch.bfloat16)
     names = {name for name, p in flat.network.named_parameters() if p.dtype == torch.bfloat16}
-    assert len(names) == 8 and all(name.startswith("mast.blocks.0.") and "norm" not in name for name in names)
+    of_blocks = {name for name in names if name.startswith("mast.blocks.0.") and "norm" not in name}
+    assert len(of_blocks) == 8 and len(names - of_blocks) == 6  # perception's and the head's last
     generator = torch.Generator().manual_seed(0)
     seen = torch.randn(2, 5, 14, generator=generator), torch.rand(2, 5, 2, generator=generator) * 100
     predictions, gradients = [], []
@@ -98,6 +99,22 @@ def test_a_network_in_half_precision_learns_what_autocast_does() -> None:
         other = gradients[1][name]
         assert other is not None and other.dtype == (torch.bfloat16 if name in names else torch.float32)
         assert torch.equal(other.float(), gradient)
+
+
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, message_dim=5), replace(SMALL, variant="C")])
+def test_a_copy_in_half_precision_predicts_what_autocast_does(config: PolicyConfig) -> None:
+    policy = make(config, seed=1)
+    twin = in_half(policy, torch.bfloat16)
+    assert twin.dtype == torch.float32 and any(p.dtype == torch.bfloat16 for p in twin.parameters())
+    given_ = {"features": torch.randn(2, 6, config.observation_dim), "positions": torch.rand(2, 6, 2) * 100}
+    if config.variant == "C":
+        given_["goals"] = torch.rand(2, 6, 2) * 100
+    for _ in range(2):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(twin(**given_), policy(**given_))
+        with torch.no_grad():
+            policy.head[2].weight += 1
+        torch._foreach_copy_(*optimisers.alike(twin, policy))
 
 
 @pytest.mark.kernels

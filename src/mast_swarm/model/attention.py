@@ -133,14 +133,11 @@ class Weighed(Pattern):
 class Fused(Pattern):
     """All pairs, by the GPU kernel that rotates, masks and attends in one pass."""
 
-    positions: Tensor  # [B, T, 2] metres
-    radius: float  # metres; inf: no window
-    component: Tensor | None  # labels [B, T]
+    bits: Tensor  # who may attend to whom, as `fused.sight` says it
     rotation: Rotation
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
-        given = (*self.rotation, self.positions, self.component, self.radius, attention.heads)
-        return fused.turned_attention(linear(attention.qkv, h), *given)[0]
+        return fused.turned_attention(linear(attention.qkv, h), *self.rotation, self.bits, attention.heads)[0]
 
 
 def all_pairs(
@@ -154,7 +151,8 @@ def all_pairs(
         if rotation is None:  # the kernel turns, if only by nothing
             cos = torch.ones((*positions.shape[:2], head_dim // 2), device=positions.device)
             rotation = cos, torch.zeros_like(cos)
-        return Fused(positions.float(), math.inf if radius is None else radius, component, rotation)
+        bits = fused.sight(positions.float(), component, math.inf if radius is None else radius)
+        return Fused(bits, rotation)
     return Dense(allowed(positions, radius, component), rotation)
 
 

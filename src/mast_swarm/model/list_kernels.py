@@ -284,14 +284,15 @@ def neighbours(
 
 
 def add_normed(
-    x: Tensor, asks: Tensor | None, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float, summed: bool = True
-) -> tuple[Tensor, Tensor]:
-    """As `lists.add_normed`: x [m, d] -> [n, d] and its norm, both in the precision of autocast; sums inside are fp32.
-    summed: whether the first will be read; if not, it is x."""
+    x: Tensor, asks: Tensor | None, y: Tensor | None, weight: Tensor, bias: Tensor, eps: float, summed: bool = True,
+    given: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As `lists.add_normed`: x [m, d] -> [n, d] and its norm, both in the precision `given`, None: in that of autocast;
+    sums inside are fp32. summed: whether the first will be read; if not, it is x."""
     asks = None if asks is None else asks.contiguous()
     count, width = len(x) if asks is None else len(asks), x.shape[1]
     kind = x.device.type
-    half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    half = given or (torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype)
     normed = torch.empty((count, width), dtype=half, device=x.device)
     summed = summed and not (asks is None and y is None)
     total = torch.empty_like(normed) if summed else x

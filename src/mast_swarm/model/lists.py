@@ -170,11 +170,15 @@ def feed(mlp: nn.Sequential, x: Tensor, given: torch.dtype | None = None) -> Ten
     """mlp(x), x [..., inputs], of two linear layers with a leaky ReLU between them: by one kernel on a GPU in half
     precision without gradients. given: the precision of the result; None: that of the products."""
 
+    usual = [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]  # a family's are of another kind
+
     def plain() -> Tensor:
-        return mlp(x) if given is None else mlp(x).to(given)
+        # Rows where that is all the same: what is bent in place then is no view, whose gradient takes five passes.
+        y = mlp(x.flatten(0, -2)).unflatten(0, x.shape[:-1]) if usual and x.ndim > 2 else mlp(x)
+        return y if given is None else y.to(given)
 
     half = half_of(x) if _worth_a_kernel(x) else None
-    if half is not None and [type(layer) for layer in mlp] == [nn.Linear, nn.LeakyReLU, nn.Linear]:
+    if half is not None and usual:
         first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
         fits = x.shape[-1] == first.in_features and first.out_features == last.in_features  # if not, torch says so
         if fits and products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):

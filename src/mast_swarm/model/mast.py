@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
+from mast_swarm.kernels import USABLE
 from mast_swarm.model.attention import Attention, Pattern, linear
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.lists import add_normed, feed
+
+trained: Any = None  # the module that trains blocks by GPU kernels, where there is a GPU and Triton
+if USABLE:
+    from mast_swarm.model import trained
 
 
 class Block(nn.Module):
@@ -42,6 +47,9 @@ class Block(nn.Module):
         return x, self.dropout(feed(self.mlp, h))
 
 
+_KNOWN = Block  # what `trained` knows by heart
+
+
 class MAST(nn.Module):
     """L blocks and a final norm. The pattern of attention is the same in every layer."""
 
@@ -52,6 +60,9 @@ class MAST(nn.Module):
 
     def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
         """Tokens x [B, T, d] -> [B, T, d], both in the pattern's order."""
+        known = trained is not None and all(type(block) is _KNOWN for block in self.blocks)
+        if known and trained.takes(self, pattern, x):
+            return trained.run(self, pattern, x)
         return self.final(*pattern.run(cast("Iterable[Block]", self.blocks), x))
 
     def final(self, x: Tensor, added: Tensor | None) -> Tensor:

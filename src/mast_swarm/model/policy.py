@@ -40,7 +40,7 @@ class Policy(Learned):
     """Perception -> message -> (lift) -> MAST -> MLP -> command.
 
     Initial weights depend on `seed` alone. Under autocast positions and phases stay fp32, and so does the residual
-    stream, except where kernels run without gradients.
+    stream, except where GPU kernels run or train the blocks (`trained`).
     """
 
     Config: ClassVar[type[ModelConfig]] = PolicyConfig

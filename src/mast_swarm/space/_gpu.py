@@ -305,18 +305,40 @@ def _nearest_of_few(
 
 
 @triton.jit
+def _lowest_of(linked, TIMES: tl.constexpr, ROBOTS: tl.constexpr):
+    """The lowest robot of each one's component: links [ROBOTS, ROBOTS] squared TIMES times join all that paths do."""
+    i, j = tl.arange(0, ROBOTS)[:, None], tl.arange(0, ROBOTS)[None, :]
+    reach = (linked | (i == j)).to(tl.float16)
+    for _ in range(TIMES):
+        reach = (tl.dot(reach, reach) > 0).to(tl.float16)  # a sum of such products is 0 or at least 1
+    return tl.min(tl.where(reach > 0, j, ROBOTS), 1)
+
+
+@triton.jit
 def _labels_of_few(linked, label, n, TIMES: tl.constexpr, ROBOTS: tl.constexpr):
-    """The components of one environment: links squared TIMES times join all that paths do."""
+    """The components of one environment."""
     environment = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, ROBOTS)[:, None], tl.arange(0, ROBOTS)[None, :]
     inside = (i < n) & (j < n)
     linked += environment * n * n
     either = tl.load(linked + i * n + j, mask=inside, other=0) | tl.load(linked + j * n + i, mask=inside, other=0)
-    reach = ((either != 0) | (i == j)).to(tl.float16)
-    for _ in range(TIMES):
-        reach = (tl.dot(reach, reach) > 0).to(tl.float16)  # a sum of such products is 0 or at least 1
-    lowest = tl.min(tl.where(reach > 0, j, ROBOTS), 1)
     robot = tl.arange(0, ROBOTS)
+    lowest = _lowest_of(either != 0, TIMES, ROBOTS)
+    tl.store(label + environment * n + robot, lowest.to(tl.int64), mask=robot < n)
+
+
+@triton.jit
+def _labels_of_nearest(index, label, n, K: tl.constexpr, TIMES: tl.constexpr, ROBOTS: tl.constexpr):
+    """The same from whom each robot has nearest, -1 for nobody."""
+    environment = tl.program_id(0).to(tl.int64)
+    robot = tl.arange(0, ROBOTS)
+    i, j = robot[:, None], robot[None, :]
+    index += environment * n * K
+    linked = i == j
+    for k in tl.static_range(K):
+        other = tl.load(index + robot * K + k, mask=robot < n, other=-1).to(tl.int32)
+        linked = linked | (other[:, None] == j) | (other[None, :] == i)
+    lowest = _lowest_of(linked, TIMES, ROBOTS)
     tl.store(label + environment * n + robot, lowest.to(tl.int64), mask=robot < n)
 
 
@@ -349,11 +371,23 @@ def labels_of_few(adjacency: Tensor) -> Tensor:
     batch, n, _ = adjacency.shape
     label = torch.empty((batch, n), dtype=torch.int64, device=adjacency.device)
     if batch:
-        _labels_of_few[(batch,)](
-            adjacency.contiguous().view(torch.uint8), label, n,
-            TIMES=(n - 1).bit_length(), ROBOTS=max(16, triton.next_power_of_2(n)), num_warps=8 if n > 64 else 4,
-        )  # fmt: skip
+        _labels_of_few[(batch,)](adjacency.contiguous().view(torch.uint8), label, n, **_linked(n))
     return label
+
+
+def labels_of_nearest(index: Tensor) -> Tensor:
+    """The same from whom each robot has nearest, [B, N, k] int64, -1 for nobody."""
+    batch, n, k = index.shape
+    label = torch.empty((batch, n), dtype=torch.int64, device=index.device)
+    if batch:
+        _labels_of_nearest[(batch,)](index.contiguous(), label, n, K=k, **_linked(n))
+    return label
+
+
+def _linked(n: int) -> dict[str, int]:
+    """How a program holds the links of n robots."""
+    robots = max(16, triton.next_power_of_2(n))
+    return {"TIMES": (n - 1).bit_length(), "ROBOTS": robots, "num_warps": 8 if n > 64 else 4}
 
 
 def keys(points: Tensor, low: Tensor, high: Tensor, wanted: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

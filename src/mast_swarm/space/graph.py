@@ -84,23 +84,53 @@ class MatrixGraph(Graph):
         return self.matrix.clone()
 
 
-def neighbour_graph(index: Tensor, *, directed: bool = False) -> Graph:
-    """Each robot hears its nearest, index [B, N, k]; links carry both ways unless directed (SPEC 3).
+class NearestGraph(Graph):
+    """A graph kept as whom each robot has nearest, [B, N, k] int64: it hears these, and they hear it unless links are
+    directed. A missing neighbour (-1) gives a loop, so that the number of edges depends on shapes alone.
 
-    A missing neighbour (-1) gives a loop, so that the number of edges depends on shapes alone.
+    Its edges are listed when somebody asks for them: of a small team on a GPU that is a dozen kernels, and whoever
+    needs the components alone does not.
     """
+
+    def __init__(self, index: Tensor, directed: bool) -> None:
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "batch", index.shape[0])
+        object.__setattr__(self, "nodes", index.shape[1])
+        object.__setattr__(self, "directed", directed)
+
+    index: Tensor
+
+    @cached_property
+    def _edges(self) -> tuple[Tensor, Tensor]:
+        index, n = self.index, self.nodes
+        flat = torch.arange(self.batch * n, device=index.device).view(self.batch, n, 1)
+        target = flat.expand_as(index)
+        source = torch.where(index < 0, target, index + flat[:, :1])
+        if self.directed:
+            return source.reshape(-1), target.reshape(-1)
+        # One environment's edges stay together, so that environments touch separate memory.
+        return torch.cat([source, target], -1).reshape(-1), torch.cat([target, source], -1).reshape(-1)
+
+    @property
+    def source(self) -> Tensor:
+        return self._edges[0]
+
+    @property
+    def target(self) -> Tensor:
+        return self._edges[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.index.device
+
+
+def neighbour_graph(index: Tensor, *, directed: bool = False) -> Graph:
+    """Each robot hears its nearest, index [B, N, k]; links carry both ways unless directed (SPEC 3)."""
     if index.dim() != 3 or index.dtype != torch.int64:
         raise MastError(
             f"index is {index.dtype} {list(index.shape)}, expected int64 [environments, robots, k] as nearest gives it"
         )
-    batch, n, _ = index.shape
-    flat = torch.arange(batch * n, device=index.device).view(batch, n, 1)
-    target = flat.expand_as(index)
-    source = torch.where(index < 0, target, index + flat[:, :1])
-    if directed:
-        return Graph(source.reshape(-1), target.reshape(-1), batch, n, directed=True)
-    # One environment's edges stay together, so that environments touch separate memory.
-    return Graph(torch.cat([source, target], -1).reshape(-1), torch.cat([target, source], -1).reshape(-1), batch, n)
+    return NearestGraph(index, directed)
 
 
 def radius_graph(points: Tensor, radius: float, *, method: str = "auto") -> Graph:
@@ -121,8 +151,14 @@ def components(graph: Graph) -> Tensor:
     if graph.nodes == 0:
         return torch.zeros((graph.batch, 0), dtype=torch.int64, device=graph.device)
     if on_gpu(graph):
+        few = cells.gpu is not None and cells.gpu.takes_few_linked(graph.nodes)
+        if few and isinstance(graph, NearestGraph):
+            plain = dense.labels
+            return tried(
+                "components", lambda: cells.gpu.labels_of_nearest(graph.index), lambda: plain(graph.adjacency())
+            )
         # Edges are dear where they have to be listed first, which waits, and where a kernel holds all pairs.
-        dear = isinstance(graph, MatrixGraph) or cells.gpu is None or cells.gpu.takes_few_linked(graph.nodes)
+        dear = isinstance(graph, MatrixGraph) or cells.gpu is None or few
         if dear and graph.nodes <= CUDA_DENSE:
             return dense.labels(graph.adjacency())
         if cells.gpu is None:

@@ -17,9 +17,9 @@ from mast_swarm.train.trainer import RunOptions, Trainer
 
 # Kinds of GPU kernels by what their names contain, the first that fits.
 _KINDS = {
-    "attention": ("_forward_whole", "_backward_whole", "_forward", "_backward_keys", "_backward_queries"),
+    "attention": ("_sight", "_forward_whole", "_backward_whole", "_forward", "_backward_keys", "_backward_queries"),
     "norms": ("norm",),
-    "activations": ("relu",),
+    "activations": ("relu", "bent"),
     "convolutions": ("conv", "fprop", "dgrad", "wgrad", "gradient", "activate", "statistics"),
     "products": ("gemm", "nvjet", "cutlass", "splitK"),
     "optimiser": ("multi_tensor_apply", "_adamw", "_squares"),

@@ -22,7 +22,7 @@ from mast_swarm.train.checkpoint import differences
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.optimiser import FlatAdamW, PlainAdamW, Settings, alike
 from mast_swarm.train.replay import Replay
-from mast_swarm.train.team import world_of
+from mast_swarm.train.team import in_half_precision, world_of
 
 _SMOOTH = 0.01  # in units of u_max: errors shorter than this count by their square
 
@@ -60,7 +60,7 @@ class Learner:
         self.rate = torch.tensor(
             config.lr, dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device
         )
-        self.half = config.precision == "bf16" and device.type == "cuda"
+        self.half = in_half_precision(config, device)
         alone = processes == 1 and device.type == "cuda"
         self.optimiser = self._adamw(alone if flat is None else flat)
         # Who drives the robots while the policy learns: on a GPU both at once, so that it has weights of its own.

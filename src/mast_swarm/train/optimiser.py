@@ -261,9 +261,23 @@ def _at(policy: nn.Module, name: str) -> tuple[nn.Module, str]:
     return policy.get_submodule(path), leaf
 
 
+def in_half(policy: Learned, half: torch.dtype) -> Learned:
+    """A copy for products in half precision, which has the weights that they take in it already: autocast would convert
+    each anew in every pass. `alike` says what to copy when the policy has learned more."""
+    twin = copy.deepcopy(policy).requires_grad_(False)
+    for name in _always_in_half(policy):
+        module, leaf = _at(twin, name)
+        setattr(module, leaf, nn.Parameter(getattr(module, leaf).to(half), requires_grad=False))
+    return twin
+
+
 def _always_in_half(policy: nn.Module) -> set[str]:
     """The names of weights that autocast takes in half precision wherever they are used: the linear layers of a
-    transformer's blocks."""
-    stack = getattr(policy, "mast", nn.Module())
-    layers = {f"mast.{name}": layer for name, layer in stack.named_modules() if isinstance(layer, nn.Linear)}
-    return {f"{name}.{leaf}" for name, layer in layers.items() for leaf, _ in layer.named_parameters()}
+    transformer's blocks, and those before and after them but for the first of the head, whose weights say what the
+    policy's own precision is."""
+    if not hasattr(policy, "mast"):
+        return set()
+    parts = ("mast.", "lift", "perception.mlp.", "head.2")
+    layers = {name: layer for name, layer in policy.named_modules() if name.startswith(parts)}
+    linear = {name: layer for name, layer in layers.items() if isinstance(layer, nn.Linear)}
+    return {f"{name}.{leaf}" for name, layer in linear.items() for leaf, _ in layer.named_parameters()}

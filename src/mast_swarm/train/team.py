@@ -19,6 +19,7 @@ from mast_swarm.observation import Observed
 from mast_swarm.tasks.registry import task_of
 from mast_swarm.tasks.world import State, World, overwrite
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
+from mast_swarm.train.optimiser import alike, in_half
 
 # Where the seeds of start states begin. Tests draw from below 2**40, so no policy has ever trained on a test's.
 TRAINING_SEEDS = 2**40
@@ -44,6 +45,11 @@ def world_of(config: TrainConfig, device: torch.device | str = "cpu") -> World[A
     return task_of(config.world).make(config.world, device)
 
 
+def in_half_precision(config: TrainConfig, device: torch.device) -> bool:
+    """Whether products are taken in half precision there."""
+    return config.precision == "bf16" and device.type == "cuda"
+
+
 class Team(Loop):
     """A loop whose state lives in the same tensors for good, so that work on it can be captured as a CUDA graph."""
 
@@ -56,7 +62,7 @@ class Team(Loop):
                 f"training on a GPU takes teams of up to {most:,} robots, whose windows are masks of all pairs, and "
                 f"--agents is {config.world.agents:,}: train a smaller team (the policy runs in any), or --device cpu"
             )
-        world, half = world_of(config, device), config.precision == "bf16" and device.type == "cuda"
+        world, half = world_of(config, device), in_half_precision(config, device)
         super().__init__(world, Central(policy, world), precision="bf16" if half else "fp32")
         self.config, self.policy, self.device, self.count = config, policy, device, count
         state, _, given = example(config)
@@ -136,7 +142,9 @@ class Validator:
         """stop: is asked after every step; copies: each start state is there so many times, once for each member of a
         family."""
         self.config, self.stop, self.copies = config, stop, copies
-        self.team = Team(config, policy, device, copies * config.validation)
+        self.driver = in_half(policy, torch.bfloat16) if in_half_precision(config, device) else policy
+        self._handed = alike(None if self.driver is policy else self.driver, policy)
+        self.team = Team(config, self.driver, device, copies * config.validation)
         seeds = validation_seeds(config)
         self.starts = copied(self.team.world.reset(seeds), copies)
         self.team.put(self.starts)
@@ -147,6 +155,9 @@ class Validator:
         """Mean of the metric that says how well a policy does, at the end of the rollout, for each copy; None if it was
         stopped."""
         self.team.put(self.starts)
+        if self._handed[0]:
+            with torch.no_grad():
+                torch._foreach_copy_(*self._handed)
         for _ in range(self.config.validation_steps):
             self._step()
             if self.stop():
