@@ -1,4 +1,5 @@
-"""The blocks on the policy `mast-m-sharp`: from docs/results/navigation/trials/sharp*.json."""
+"""The blocks on the policy `mast-m-sharp`: from docs/results/navigation/trials/sharp-*.json, where it has no map, and
+map-*.json."""
 
 from __future__ import annotations
 
@@ -10,19 +11,33 @@ from make_trials import FOLDER, TIMES, cell, minus, over_time
 
 NAME = "mast-m-sharp"
 AGE = {"max_age": 30}
-UNSEEN = {  # (file, policy, channel): its name in the table; start states of seed 7110, which nobody had looked at
-    ("tested", NAME, 30): f"`{NAME}`, `--max-age 30`",
-    ("tested", NAME, None): f"`{NAME}`",
-    ("tested", "mast-m", None): "`mast-m`",
-    ("relay", "searcher-250-relay", 30): "`searcher-250-relay`, `--max-age 30`",
-    ("rivals", "dhba-8", None): "`dhba-8`, no delay",
-    ("rivals", "dhba-8-explore", None): "`dhba-8-explore`, no delay",
-    ("rivals", "dhba-8-explore+memory", None): "`dhba-8-explore` with memory, no delay",
-    ("rivals", "explorer", None): "`explorer`, no delay",
-    ("rivals", "explorer+memory", None): "`explorer` with memory, no delay",
-    ("rivals", "searcher-250", None): "`searcher-250`, no delay, which it imitates",
+NO_MAP = {"exploration_survey": None}
+BARE = f"`{NAME}` without its map"
+# (file, policy, channel, changes): its name in the table. Start states that nobody had looked at: first those of seed
+# 7110, then those of seed 7120.
+TAUGHT = {
+    ("sharp-tested", NAME, 30): f"{BARE}, `--max-age 30`",
+    ("sharp-tested", NAME, None): BARE,
+    ("sharp-tested", "mast-m", None): "`mast-m`",
+    ("sharp-relay", "searcher-250-relay", 30): "`searcher-250-relay`, `--max-age 30`",
+    ("sharp-rivals", "dhba-8", None): "`dhba-8`, no delay",
+    ("sharp-rivals", "dhba-8-explore", None): "`dhba-8-explore`, no delay",
+    ("sharp-rivals", "dhba-8-explore+memory", None): "`dhba-8-explore` with memory, no delay",
+    ("sharp-rivals", "explorer", None): "`explorer`, no delay",
+    ("sharp-rivals", "explorer+memory", None): "`explorer` with memory, no delay",
+    ("sharp-rivals", "searcher-250", None): "`searcher-250`, no delay, which it imitates",
 }
-CONDITIONS = (  # settings of an evaluation on seed 3: what they are
+MAPPED: dict[str, dict[str, Any]] = {
+    f"`{NAME}`, `--max-age 30`": {"channel": AGE},
+    f"{BARE}, `--max-age 30`": {"channel": AGE, "changes": NO_MAP},
+    "`searcher-250-relay`, `--max-age 30`": {"policy": "searcher-250-relay", "channel": AGE},
+    "`dhba-8`, no delay": {"policy": "dhba-8"},
+    "`dhba-8-explore`, no delay": {"policy": "dhba-8-explore"},
+    "`dhba-8-map`, no delay: the same map": {"policy": "dhba-8-map"},
+    "`explorer`, no delay": {"policy": "explorer"},
+    "`searcher-250`, no delay": {"policy": "searcher-250"},
+}
+CONDITIONS = (  # settings of an evaluation: what they are
     (AGE, "1 s per hop"),
     (AGE | {"loss": 0.3}, "30 % of all transmissions are lost"),
     (AGE | {"delay": 3.0}, "3 s per hop"),
@@ -32,57 +47,70 @@ CONDITIONS = (  # settings of an evaluation on seed 3: what they are
 
 def find(file: str, seed: int, policy: str = NAME, **asked: Any) -> dict[str, Any]:
     """The one evaluation with these settings; those that are not asked for are as usual."""
-    usual = {"scenario": "clusters", "agents": 100, "safe": False, "channel": {}, "central": file == "rivals"}
-    want = {"seed": seed, "policy": policy, **usual, **asked}
-    (row,) = (r for r in load(f"{FOLDER}/sharp-{file}.json")["evals"] if all(r[key] == want[key] for key in want))
+    usual = {"scenario": "clusters", "agents": 100, "safe": False, "channel": {}, "central": file.endswith("rivals")}
+    want = {"seed": seed, "policy": policy, "changes": None, **usual, **asked}
+    rows = load(f"{FOLDER}/{file}.json")["evals"]
+    (row,) = (row for row in rows if all(row.get(key) == want[key] for key in want))
     return row
 
 
-def _unseen() -> list[tuple[str, dict[str, Any]]]:
+def mapped(seed: int, **asked: Any) -> dict[str, Any]:
+    """The same with the map, or of a rival of that table."""
+    policy = asked.get("policy", NAME)
+    if policy == NAME:
+        return find("map-tested", seed, **asked)
+    return find("map-rivals", seed, central=not policy.endswith("relay"), **asked)
+
+
+def _taught() -> list[tuple[str, dict[str, Any]]]:
     return [
         (name, find(file, 7110, policy, channel={} if age is None else {"max_age": age}))
-        for (file, policy, age), name in UNSEEN.items()
+        for (file, policy, age), name in TAUGHT.items()
     ]
 
 
-def tested() -> str:
-    return over_time("108 start states of seed 7110", _unseen())
-
-
-def paired() -> str:
-    return minus(_unseen())
+def _mapped() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, mapped(7120, **asked)) for name, asked in MAPPED.items()]
 
 
 def thousand() -> str:
     rows = {
-        f"`{NAME}`, `--max-age 30`, each robot alone": find("tested", 7110, agents=1000, channel=AGE),
-        "`searcher-250`, no delay": find("rivals", 7110, "searcher-250", agents=1000),
-        "`dhba-8-explore`, no delay": find("rivals", 7110, "dhba-8-explore", agents=1000),
+        f"{BARE}, `--max-age 30`, each robot alone": find("sharp-tested", 7110, agents=1000, channel=AGE),
+        "`searcher-250`, no delay": find("sharp-rivals", 7110, "searcher-250", agents=1000),
+        "`dhba-8-explore`, no delay": find("sharp-rivals", 7110, "dhba-8-explore", agents=1000),
     }
     return over_time("1,000 robots, 9 start states of seed 7110", list(rows.items()))
+
+
+def large() -> str:
+    rows = [(f"`{NAME}`, `--max-age 30`, each robot alone", mapped(7120, agents=1000, channel=AGE))]
+    return over_time("1,000 robots, 9 start states of seed 7120", rows)
 
 
 def conditions() -> str:
     body = []
     for channel, what in CONDITIONS:
-        row = find("tested", 3, channel=channel)
+        row = mapped(7120, channel=channel)
         body.append([what, *(cell(row.get("served", row["each"])[t]) for t in TIMES)])
-    row = find("tested", 3, channel=AGE, safe=True)
+    row = mapped(7120, channel=AGE, safe=True)
     body.append(["with `--safe`", *(cell(row["each"][t]) for t in TIMES)])
-    return table([f"`{NAME}`, 108 start states of seed 3", *(f"t = {t} s" for t in TIMES)], body)
+    return table([f"`{NAME}`, 108 start states of seed 7120", *(f"t = {t} s" for t in TIMES)], body)
 
 
 def touching() -> str:
     """Collisions with and without the safety layer, in a sentence."""
-    bare, safe = (find("tested", 3, channel=AGE, safe=layer)["collisions"] for layer in (False, True))
+    bare, safe = (mapped(7120, channel=AGE, safe=layer)["collisions"] for layer in (False, True))
     summed = "Pairs that touch, summed over the instants of an episode"
     return f"{summed}: {bare:.0f} without `--safe`, {safe:.0f} with it.\n"
 
 
 NUMBERS: dict[str, Callable[[], str]] = {
-    "sharp-tested": tested,
-    "sharp-paired": paired,
+    "sharp-tested": lambda: over_time("108 start states of seed 7110", _taught()),
+    "sharp-paired": lambda: minus(_taught()),
     "sharp-thousand": thousand,
     "sharp-conditions": conditions,
     "sharp-touching": touching,
+    "map-tested": lambda: over_time("108 start states of seed 7120", _mapped()),
+    "map-paired": lambda: minus(_mapped()),
+    "map-thousand": large,
 }
