@@ -28,8 +28,9 @@ def judged(found: Found, claim: int, judge: Callable[[], Judged]) -> Row:
         return Row(claim, CLAIMS[claim], verdict=NOT_RUN, why="too few cells at the size of --quick")
 
 
-# On an H200: seconds per epoch of the paper's recipe for navigation, and of an evaluation, decentralised or central.
-EPOCH, ALONE, CENTRAL = 0.5, 40.0, 2.0
+# On an H200: seconds per epoch of the paper's recipes, per epoch of a search's trial, whose networks are of all sizes
+# and not compiled, and of an evaluation, decentralised or central.
+EPOCHS, TRIED, ALONE, CENTRAL = {"navigation": 0.5, "coverage": 3.4}, 1.6, 15.0, 2.0
 
 
 def lacking(found: Found) -> str:
@@ -38,11 +39,13 @@ def lacking(found: Found) -> str:
     trained = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
     trained |= {cell.key: cell for cell in cells if cell.kind == "train"}
     searched = [cell.settings["settings"] for cell in cells if cell.kind == "search"]
-    epochs = sum(int(cell.settings["settings"].get("epochs", 500)) for cell in trained.values())
-    # Hyperband ends most trials soon: a quarter of the most epochs, on average.
-    epochs += sum(given["trials"] * given["most"] // 4 for given in searched)
+    learned = [(cell.settings["task"], int(cell.settings["settings"].get("epochs", 500))) for cell in trained.values()]
+    # Hyperband ends many trials soon: half of the most epochs, on average.
+    trials = sum(given["trials"] * given["most"] // 2 for given in searched)
     rest = [cell for cell in cells if cell.kind not in ("train", "search")]
-    spent = epochs * EPOCH + sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
+    spent = sum(EPOCHS[task] * count for task, count in learned) + trials * TRIED
+    spent += sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
+    epochs = trials + sum(count for _, count in learned)
     parts = [f"{len(trained)} policies to train"] * bool(trained) + [f"{len(rest)} cells to run"] * bool(rest)
     parts += [f"{given['trials']} trials of a search" for given in searched]
     count = f"{len(cells)} of {len(found.cells)} cells are missing"
