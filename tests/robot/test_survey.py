@@ -107,14 +107,14 @@ def test_a_team_of_such_robots_is_the_batched_one(
 
 
 def test_far_from_the_origin_the_middle_is_what_counts() -> None:
-    far = np.array([500_000.0, 4_000_000.0])
+    far, near, east = np.array([500_000.0, 4_000_000.0]), np.array([10.25, 20.5]), np.array([351.0, 0.0])
     here, there = Survey(25.0, 400.0), Survey(25.0, 400.0, far)
-    for one, place in ((here, np.array([10.25, 20.5])), (there, far + (10.25, 20.5))):
+    for one, place in ((here, near), (there, far + near)):
         one.look(place, [[30.0, 0.0], [0.0, 60.0]])
     assert (here.marks == there.marks).all() and here.marks.any()
-    assert (here.way((10.25, 20.5), True) == there.way(far + (10.25, 20.5), True)).all()
+    assert (here.way(near, True) == there.way(far + near, True)).all()
     assert here.frame != there.frame and here.frame == Survey(25.0, 400.0).frame
-    assert there.covers(far + 349) and not there.covers(far + (0, 351)) and not there.covers((0.0, 0.0))
+    assert there.covers(far + 349) and not there.covers(far + east) and not there.covers((0.0, 0.0))
 
 
 def test_who_senses_too_little_has_searched_as_far_as_it_senses() -> None:

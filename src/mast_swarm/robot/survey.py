@@ -76,6 +76,14 @@ class Survey:
         """Whether a position [2] metres is on the map."""
         return bool((np.abs(self._local(position)) <= self.along * self.cell / 2).all())
 
+    def outside(self, position: Any) -> str:
+        """In words, that a position [2] metres is not on the map."""
+        (x, y), (east, north), half = position, self.middle, self.along * self.cell / 2
+        return (
+            f"at ({x:.0f}, {y:.0f}) m and not on its map, which reaches {half:.0f} m to all sides of ({east:.0f}, "
+            f"{north:.0f}) m: give --map-middle, and --map-side if the square is larger than that of the policy's world"
+        )
+
     def look(self, position: Any, sights: Any, reach: float = math.inf) -> None:
         """Mark what the robot at a position [2] metres senses: sights [K, 2] metres, relative, the farthest last,
         infinite where there is nothing more to sense. reach: metres beyond which it would sense nothing."""
