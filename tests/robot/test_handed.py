@@ -106,8 +106,8 @@ def test_maps_are_refused_that_are_not_right() -> None:
     assert (marks(receiver) == marks(sender)).all() and receiver.counters.maps_kept == 1
     assert hears(entry) == "duplicate" and hears(changed(entry.frame, b"\xff")) == "old stamp"
     assert said == [
-        "the map of robot 0 is not used: it is of a map with other cells than this robot's, or this robot has none; "
-        "give all the same policy and map",
+        "the map of robot 0 is not used: it has other cells than this robot's map, or this robot has none; give all "
+        "the same policy, --map-side and --map-middle",
         "robot 0 has sent an entry that its origin has not signed: was it changed on the way, or forged?",
     ]
     assert relay.counters.maps_in == 0

@@ -44,7 +44,7 @@ REASONS = {
     "old stamp": "the origin has said something newer, or it was said before this robot started",
     "clock skew": "it was said in what is the future here",
     "out of reach": "it is older or from farther away than this robot keeps",
-    "other map": "it is of a map with other cells than this robot's, or this robot has none",
+    "other map": "it has other cells than this robot's map, or this robot has none",
     "bad signature": "its origin has not signed it",
 }
 _WAITING = 64  # news of one origin that wait to be passed on
@@ -343,7 +343,10 @@ class Node:
         elif reason == "other version":
             line = f"robot {robot} speaks another version of the wire format and is not heard: use one release for all"
         elif reason == "other map":
-            line = f"the map of robot {robot} is not used: {REASONS[reason]}; give all the same policy and map"
+            line = (
+                f"the map of robot {robot} is not used: {REASONS[reason]}; give all the same policy, --map-side and "
+                "--map-middle"
+            )
         elif reason == "clock skew":
             skew = self.limits.skew / self.limits.second
             line = f"the clock of robot {robot} is more than {skew:g} s ahead of the one here: set it"
