@@ -5,8 +5,9 @@
 
 Several may share a GPU, so the time is bounded and not the number of epochs: the cosine schedule ends with the time.
 An evaluation may name another `policy` (a shipped one, a controller, `dhba-8-explore+memory` or `explorer+memory`), a
-`scenario`, `agents`, `central`, `safe`, `options` of the controller `explorer` (as {"horizon": 250}), and the settings
-of the channel, whose delay is 1 s unless it says otherwise; where robots fail, success of the living is counted too.
+`scenario`, `agents`, `central`, `safe`, `options` of the controller `explorer` (as {"horizon": 250}), `changes` of a
+learned policy's settings (as {"exploration_survey": null}), and the settings of the channel, whose delay is 1 s unless
+it says otherwise; where robots fail, success of the living is counted too.
 With --settings null nothing is trained. The result, OUT/NAME.json, has the success rate of every episode at some
 instants; the policy lies beside it.
 """
@@ -94,6 +95,7 @@ class Trial:
         central: bool = False,
         safe: bool = False,
         options: dict[str, Any] | None = None,
+        changes: dict[str, Any] | None = None,
         **channel: float,
     ) -> None:
         from mast_swarm.comms.config import Channel
@@ -115,6 +117,8 @@ class Trial:
         world = Navigation(NavigationConfig(agents=agents, scenario=scenario), self.device)
         drives = str(self.config.out / self.config.name) if policy is None else policy.removeprefix("navigation/")
         driver: Any = made[drives]() if drives in made else drives
+        if changes is not None:
+            driver = _changed(drives, changes)
         air = None if central else Channel(**{"delay": 1.0, **channel})  # type: ignore[arg-type]
         seeds = [seed * 1_000_000 + episode for episode in range(episodes)]
         how: dict[str, Any] = {"precision": "bf16" if self.device.type == "cuda" else "fp32", "safe": safe}
@@ -131,6 +135,7 @@ class Trial:
             "central": central,
             "safe": safe,
             "options": options,
+            **({} if changes is None else {"changes": changes}),
             "channel": channel,
             "mean": {t: float(success[:, t].mean()) for t in times},
             "each": {t: [round(float(value), 4) for value in success[:, t]] for t in times},
@@ -140,12 +145,23 @@ class Trial:
         self.write()
         print(
             row["policy"],
-            options or "",
+            options or changes or "",
             what,
             "safe" if safe else "",
             {t: round(v, 3) for t, v in row["mean"].items()},
             flush=True,
         )
+
+
+def _changed(name: str, changes: dict[str, Any]) -> Any:
+    """A learned policy with other settings of how it is run, as {"exploration_survey": null}, and the same weights."""
+    from mast_swarm.evaluate.policies import find_learned
+    from mast_swarm.model.policy import load_learned, make
+
+    found = load_learned(find_learned(name, "navigation"))
+    other = make(replace(found.config, **changes))
+    other.load_state_dict(found.state_dict())
+    return other.eval()
 
 
 def _living(loop: Any, seeds: list[int], times: list[int]) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from mast_swarm.explore import Trail, explored, pulled
 from mast_swarm.observation import Heard
 from mast_swarm.space import components, offsets
 from mast_swarm.space.assignment import FARTHEST, Warm, as_array, assign, not_finite
+from mast_swarm.survey import Survey
 from mast_swarm.tasks.navigation.components import part_idle, solve_components
+from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.relayed import solve_heard
 from mast_swarm.tasks.navigation.visible import Knowledge, solve_views
 from mast_swarm.tasks.navigation.world import NavigationObservation, NavigationState
@@ -58,6 +60,9 @@ class _ToGoal:
         return torch.cat((command, speed[..., None]), dim=-1)
 
 
+_CELL = 25.0  # m, of a map
+
+
 @dataclass(eq=False)
 class _Exploration:
     """What robots without a goal do: a heading of their own that turns slowly, on a leash (as learned policies).
@@ -69,18 +74,22 @@ class _Exploration:
     reach: float
     memory: int = 0  # places that robots remember and turn away from
     push: float = 2.0  # of all these places at most, against a heading of length 1
+    side: float | None = None  # m, of the world's square, where robots share a map of where they have looked
     seeds: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     trail: Trail | None = None
+    survey: Survey | None = None
 
     def start(self, seeds: Sequence[int]) -> None:
         self.seeds = as_tensor(seeds)
         self.trail = Trail(self.memory, 150.0, self.dt) if self.memory else None
+        self.survey = None if self.side is None else Survey(self.side, _CELL)
 
     def command(self, plan: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
         """Commands [B, N, 2] of a plan [B, N, 3]."""
         seeds, time = self.seeds.to(state.positions.device), state.step * (self.dt / self.time)
         away = None if self.trail is None else self.trail.away(state.positions)
-        return explored(plan, observation.landmark, seeds, time, self.reach, away, self.push)
+        command = explored(plan, observation.landmark, seeds, time, self.reach, away, self.push)
+        return command if self.survey is None else self.survey.commanded(command, plan, observation)
 
 
 class _Exploring(_ToGoal):
@@ -105,6 +114,15 @@ class _Exploring(_ToGoal):
 
     def _moved(self, goal: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
         return self._exploration.command(self._plan(goal, state), state, observation)
+
+
+class _Mapped(_Exploring):
+    """In front of a controller whose robots explore: they search by a map of where their component has looked, which
+    all of it share at once, and explore where nothing is left to search."""
+
+    def __init__(self, *numbers: int, dt: float, max_speed: float, config: NavigationConfig) -> None:
+        super().__init__(*numbers, dt=dt, max_speed=max_speed)
+        self._exploration.side = config.side
 
 
 class Lsap(_ToGoal):
@@ -292,6 +310,14 @@ class Searcher(Explorer):
         super().__init__(dt=dt, max_speed=max_speed, horizon=horizon, **_SEARCH)
 
 
+class DhbaMap(_Mapped, DhbaExplore):
+    """As dhba-K-explore, with no delay, but robots that are left without a goal search by a map that they share."""
+
+
+class SearcherMap(_Mapped, Searcher):
+    """As searcher-K, but robots without a goal search by a map that they share."""
+
+
 class SearcherRelay(_Searching, DhbaRelay):
     """As searcher-K, but over the same late relay as learned policies (--delay): each robot decides alone, on the
     newest news of every robot that has ever reached it."""
@@ -302,3 +328,7 @@ class SearcherRelay(_Searching, DhbaRelay):
     def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
         plan = self._searched(*self.solved(state, observation, heard), state, observation.goals_seen)
         return self._exploration.command(plan, state, observation)
+
+
+class SearcherRelayMap(_Mapped, SearcherRelay):
+    """As searcher-K-relay, but robots without a goal search by a map that they share; maps have no delay."""
