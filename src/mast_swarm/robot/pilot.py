@@ -113,9 +113,9 @@ class Pilot:
     """Runs one robot: `run` returns when it is told to stop, and raises a MastError when it has to.
 
     policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`, and for a policy that has
-    a map with `maps`: `pace.handed(policy.survey())`. peers: the robots that
-    can be reached; of these it talks to those that the body names, or to all. safe: metres that its centre keeps from
-    those of others by the safety layer (docs/safety.md), for which the body senses `robots`; None: no layer.
+    a map with `maps`: `pace.handed(policy.survey())`. peers: the robots that can be reached; of these it talks to those
+    that the body names, or to all. safe: metres that its centre keeps from those of others by the safety layer
+    (docs/safety.md), for which the body senses `robots`; None: no layer.
     team: is asked once a second for the team if that has changed. on_step: is given a record of each control instant.
     say: is given lines for the person in charge.
     """
