@@ -8,12 +8,13 @@ from collections.abc import Callable
 from blocks import load, table
 
 from mast_swarm.robot.node import REASONS
-from mast_swarm.robot.wire import ENTRY, HEADER, SIGNATURE, Format
+from mast_swarm.robot.survey import Survey
+from mast_swarm.robot.wire import ENTRY, HEADER, MAP, ROWS, SIGNATURE, VERSION, Format
 
 GOLDEN = "tests/robot/golden_wire.json"
 HEADER_FIELDS = (
     ("magic", "4s", "the letters `MAST`"),
-    ("version", "B", "1"),
+    ("version", "B", str(VERSION)),
     ("entries", "B", "how many entries follow, 0 to 255"),
     ("length", "H", "bytes of the whole datagram"),
     ("team", "8s", "the team's identity"),
@@ -32,9 +33,22 @@ ENTRY_FIELDS = (
     ("x", "d", "where, metres"),
     ("y", "d", "where, metres"),
 )
+MAP_FIELDS = (
+    ("origin", "I", "number of the robot whose map it is; the sender's"),
+    ("kind", "B", str(MAP)),
+    ("searches", "B", "1 if the robot goes to a cell since its last control instant, 0 if not"),
+    ("bytes", "H", "how many bytes follow up to the signature"),
+    ("stamp", "Q", "when it was sent, nanoseconds since 1970; the same in all parts of a map"),
+    ("x", "d", "where the robot was at its last control instant, metres"),
+    ("y", "d", "where, metres"),
+    ("frame", "I", "CRC-32 of A (uint16), the metres of a cell, and x and y of the map's middle (float64 each)"),
+    ("first", "H", "the first row in this part, from the south, 0 to A - 1"),
+    ("rows", "H", "how many rows it has; 0: nothing is marked"),
+)
 TYPES = {"B": "uint8", "H": "uint16", "I": "uint32", "Q": "uint64", "d": "float64", "4s": "bytes", "8s": "bytes"}
 assert "<" + "".join(kind for _, kind, _ in HEADER_FIELDS) == HEADER.format
 assert "<" + "".join(kind for _, kind, _ in ENTRY_FIELDS) == ENTRY.format
+assert "<" + "".join(kind for _, kind, _ in MAP_FIELDS) == ENTRY.format + ROWS.format[1:]
 
 
 def header() -> str:
@@ -47,6 +61,25 @@ def entry() -> str:
     rows.append([str(at), "2 or 4 per number", "message", "float16 or float32", "what was said; finite numbers"])
     rows.append([f"{at} + message", str(SIGNATURE), "signature", "bytes", "Ed25519, of the origin"])
     return table(["offset", "bytes", "field", "type", "meaning"], rows)
+
+
+def part_of_map() -> str:
+    rows, at = _rows(MAP_FIELDS)
+    meaning = "of all its rows whether each cell is worth searching, then of all whether it has been searched"
+    rows.append([str(at), "A rows / 4, rounded up", "marks", "bits", f"{meaning}; the lowest bit first, zeros behind"])
+    rows.append([f"{at} + marks", str(SIGNATURE), "signature", "bytes", "Ed25519, of the origin"])
+    return table(["offset", "bytes", "field", "type", "meaning"], rows)
+
+
+def map_sizes() -> str:
+    """Whole maps with all cells marked, with cells of 25 m."""
+    form, rows = Format(bytes(8), bytes(8), 256), []
+    for side in (400, 1000, 3162):
+        survey = Survey(25.0, side)
+        bodies = form.map_bodies(0, 0, survey.middle, False, 0, ~survey.marks)
+        size = sum(HEADER.size + len(body) + SIGNATURE for body in bodies)
+        rows.append([f"{side:,} m", f"{survey.along} x {survey.along}", str(len(bodies)), f"{size:,}"])
+    return table(["side of the world", "cells of 25 m", "datagrams", "bytes to each neighbour, headers included"], rows)
 
 
 def sizes() -> str:
@@ -107,6 +140,8 @@ def _row(at: int, data: bytes, name: str, value: str) -> str:
 NUMBERS: dict[str, Callable[[], str]] = {
     "wire-header": header,
     "wire-entry": entry,
+    "wire-map": part_of_map,
+    "wire-map-sizes": map_sizes,
     "wire-sizes": sizes,
     "wire-example": example,
     "wire-reasons": reasons,

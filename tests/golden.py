@@ -13,11 +13,12 @@ import numpy as np
 
 import teams
 from mast_swarm.robot import Entry, Format
-from mast_swarm.robot.wire import Header
+from mast_swarm.robot.wire import Header, MapEntry
 
 FILE = Path(__file__).parent / "robot" / "golden_wire.json"
 SECOND = 10**9
-# Fields of a header, the kind and count of a message's numbers, and entries: origin, stamp, position, message.
+# Fields of a header, the kind and count of a message's numbers, and entries: origin, stamp, position, message. A map
+# has a stamp, a position, whether its robot searches, a frame, and the marks that are set: (mark, row, column).
 CASES: dict[str, dict[str, Any]] = {
     "one entry": {
         "header": Header(sender=2, sequence=7, acknowledged=5, before=3),
@@ -42,7 +43,14 @@ CASES: dict[str, dict[str, Any]] = {
         "form": teams.form(4),
         "entries": [],
     },
+    "a map behind an entry": {
+        "header": Header(sender=2, sequence=10, acknowledged=9, before=7),
+        "form": teams.form(4),
+        "entries": [(2, 1_800_000_002 * SECOND, (12.5, -3.25), (1.0, -2.0, 0.5, 0.0))],
+        "map": (1_800_000_002 * SECOND + 1, (12.5, -3.25), True, 0x01020304, [(0, 1, 0), (0, 3, 4), (1, 2, 2)]),
+    },
 }
+ALONG = 5  # cells along a side of that map
 
 
 def entries(case: dict[str, Any]) -> list[Entry]:
@@ -55,8 +63,21 @@ def entries(case: dict[str, Any]) -> list[Entry]:
     return made
 
 
+def maps(case: dict[str, Any]) -> list[MapEntry]:
+    """The map of a case, if it has one, signed by the robot that sends it."""
+    if "map" not in case:
+        return []
+    form: Format = case["form"]
+    stamp, position, searching, frame, cells = case["map"]
+    marks = np.zeros((2, ALONG, ALONG), bool)
+    marks[*np.transpose(cells)] = True
+    sender = case["header"].sender
+    bodies = form.map_bodies(sender, stamp, np.array(position), searching, frame, marks)
+    return [form.map_entry(body, teams.key(sender).sign(form.signed(body))) for body in bodies]
+
+
 def datagram(case: dict[str, Any]) -> bytes:
-    return case["form"].datagram(case["header"], entries(case))
+    return case["form"].datagram(case["header"], [*entries(case), *maps(case)])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from mast_swarm.model.config import ENCODINGS, LPACConfig, PolicyConfig
 from mast_swarm.model.policy import Policy, load_learned, make
 from mast_swarm.robot import News, Robot
 from mast_swarm.robot.exported import Exported
+from mast_swarm.robot.handed import Handed
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation
 from mast_swarm.tasks.registry import find
@@ -111,14 +112,19 @@ def test_robots_far_outside_the_window_change_nothing(tmp_path: Path) -> None:
     assert np.allclose(exported.decide(messages, positions), exported.decide(messages[:1], positions[:1]), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["navigation/mast-m", "navigation/mast-l", "one that remembers"])
+@pytest.mark.parametrize("name", ["navigation/mast-m", "navigation/mast-l", "one that remembers", "one with a map"])
 def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_path: Path) -> None:
     """A network of robots without torch, N = 12, a hop per control period, against the batched simulation."""
-    if name == "one that remembers":
+    if name in ("one that remembers", "one with a map"):
         shape = {"task": "navigation", "layers": 2, "heads": 2, "head_dim": 8}
         made = Policy(
             PolicyConfig(
-                **shape, exploration_time=50.0, exploration_memory=2, exploration_spread=60.0, exploration_push=5.0
+                **shape,
+                exploration_time=50.0,
+                exploration_memory=2,
+                exploration_spread=60.0,
+                exploration_push=5.0,
+                exploration_survey=25.0 if name == "one with a map" else None,
             ),
             seed=1,
         )
@@ -131,9 +137,13 @@ def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_p
     assert ("memory" in manifest["exploration"]) == bool(policy.config.exploration_memory)
     trails = [exported.trail() for _ in range(12)]
     world, seed = Navigation(NavigationConfig(agents=12)), 5
+    assert ("survey" in manifest["exploration"]) == (policy.config.exploration_survey is not None)
+    surveys = [exported.survey(world.config.side) for _ in range(12)]
+    maps = [None if survey is None else Handed(survey, hop=1, again=1) for survey in surveys]
     robots = [Robot(i, exported.perceive, exported.predict, hop=1) for i in range(12)]
-    run = DecentralPolicy(policy, Channel(delay=1.0), 1.0)
+    run = DecentralPolicy(policy, Channel(delay=1.0), 1.0, policy.survey(world.config.side))
     run.start([seed])
+    searched = 0
     state, hears = world.reset([seed]), np.zeros((12, 12), dtype=bool)
     for now in range(25):
         observation = world.observe(state)
@@ -141,6 +151,7 @@ def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_p
         for i, robot in enumerate(robots):
             for j in hears[i].nonzero()[0]:
                 robot.hear(now, said[j])
+        hand_over(maps, hears, now)
         for i, robot in enumerate(robots):
             robot.sense(now, observation.features[0, i].numpy(), observation.positions[0, i].numpy())
         command = run.act(observation)
@@ -152,11 +163,42 @@ def test_robots_with_exported_files_do_what_the_simulation_does(name: str, tmp_p
             trail, landmark = trails[i], observation.landmark[0, i].numpy()
             away = None if trail is None else trail.away(observation.positions[0, i].numpy(), float(now))
             done = exported.command(prediction, landmark=landmark, seed=seed, robot=i, time=float(now), away=away)
+            handed = maps[i]
+            if handed is not None:
+                sights = observation.sights[0, i].numpy()
+                done = handed.searched(now, observation.positions[0, i].numpy(), sights, done, prediction)
+                searched += handed.survey.searching
             expected = command[0, i] / command[0, i].norm().clamp_min(1)
             assert np.abs(done - expected.numpy()).max() < LIMIT
         hears = observation.graph.adjacency()[0].numpy()
         state = world.step(state, command)
     assert max(len(robot.known()) for robot in robots) > 4  # they have heard of each other
+    assert bool(searched) == (surveys[0] is not None)
+
+
+def hand_over(maps: list[Handed | None], hears: np.ndarray, now: int) -> None:
+    """Robots hand their maps to those that hear them. hears [N, N]: i hears j."""
+    offered = [None if one is None else one.offer(now) for one in maps]
+    for i, j in np.argwhere(hears & ~np.eye(len(maps), dtype=bool)):
+        one, other, marks = maps[i], maps[j], offered[j]
+        if one is not None and other is not None and marks is not None:
+            one.hear(now, j, other.position, other.survey.searching, marks)
+
+
+def test_a_map_is_of_the_world_of_the_policy(tmp_path: Path) -> None:
+    fields = {"exploration_time": 50.0, "exploration_survey": 40.0}
+    manifest = export(small(tmp_path / "policy", task="navigation", **fields), tmp_path / "out")
+    told = manifest["exploration"]["survey"]
+    assert (told["cell_m"], told["side_m"]) == (40.0, NavigationConfig().side)
+    exported = Exported(tmp_path / "out")
+    survey, larger = exported.survey(), exported.survey(2000.0, (5e5, 4e6))
+    assert survey is not None and survey.along == round((1000 + 300) / 40)
+    assert larger is not None and larger.along == round((2000 + 300) / 40) and larger.covers((5e5, 4e6))
+    del exported.manifest["exploration"]["survey"]  # as those of earlier releases are
+    assert exported.survey() is None
+    with pytest.raises(MastError, match=r"has a map of where robots have looked .* names no task .* give --task"):
+        export(small(tmp_path / "no task", **fields), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_lpac_robots_that_hear_nobody(tmp_path: Path) -> None:

@@ -6,17 +6,24 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import teams
 from mast_swarm import Channel, DecentralPolicy, Navigation, NavigationConfig, Policy, PolicyConfig
-from mast_swarm.robot import Faults, News, Node, VirtualNetwork
+from mast_swarm.robot import Faults, News, Node, VirtualNetwork, explore
+from mast_swarm.robot.handed import Handed
+from mast_swarm.robot.survey import Survey
 from relaying import Story
 
 PERIOD = 1000  # ticks of a control period
+ZERO = np.zeros(1)
 ROBOTS, STEPS = 12, 10
+
+
+CELL = 25.0  # metres
 
 
 def small_policy() -> Policy:
@@ -24,19 +31,35 @@ def small_policy() -> Policy:
     return Policy(config, seed=3).eval().requires_grad_(False)
 
 
+def searching_policy() -> Policy:
+    """One whose robots are often left idle, and that has a map."""
+    config = PolicyConfig(
+        **{"task": "navigation", "layers": 2, "heads": 2, "head_dim": 8, "attention_radius": 150.0},
+        **{"exploration_time": 50.0, "exploration_survey": CELL},
+    )
+    policy = Policy(config, seed=3).eval().requires_grad_(False)
+    policy.head[2].weight.data[2] *= 3.0
+    policy.head[2].bias.data[2] = 1.2  # untrained, it would have all stand still
+    return policy
+
+
 Told = list[tuple[list[list[int]], Tensor]]  # stamps [N][N] and commands [N, 2] at each instant
+Maps = list[np.ndarray]  # [N, 2, A, A] bool at each instant
 
 
-def simulated(policy: Policy, channel: Channel, seed: int) -> tuple[Told, DecentralPolicy]:
-    """What the batched simulation says, and itself."""
+def simulated(policy: Policy, channel: Channel, seed: int, maps: Maps | None = None) -> tuple[Told, DecentralPolicy]:
+    """What the batched simulation says, and itself. maps: is given those of a policy that has one."""
     world = Navigation(NavigationConfig(agents=ROBOTS))
-    state, run = world.reset([seed]), DecentralPolicy(policy, channel, world.config.dt)
+    survey = policy.survey(world.config.side)
+    state, run = world.reset([seed]), DecentralPolicy(policy, channel, world.config.dt, survey)
     run.start([seed])
     told = []
     for _ in range(STEPS):
         command = run.act(world.observe(state))
         assert run.state is not None
         told.append((run.state.stamps[0].tolist(), command[0]))
+        if survey is not None and maps is not None:
+            maps.append(survey.maps[0].unflatten(-1, (survey.along, survey.along)).numpy().copy())
         state = world.step(state, command)
     return told, run
 
@@ -59,7 +82,31 @@ class Team:
             rules["max_age"] = round(channel.max_age / self.world.config.dt * PERIOD)
         wire = teams.form(policy.config.message_width, kind="float32")
         rules |= {"perceive": self.perceive, "policy": self.alone}
-        self.nodes = [teams.node(trust, wire, **rules) for trust in teams.trusts(ROBOTS, signed)]
+        self.nodes = [
+            teams.node(trust, wire, maps=self.map_of(rules), **rules) for trust in teams.trusts(ROBOTS, signed)
+        ]
+        self.seed, self.maps, self.searched = seed, Maps(), 0
+
+    def map_of(self, rules: dict[str, Any]) -> Handed | None:
+        """What a robot's node is given where the policy has a map."""
+        if self.policy.config.exploration_survey is None:
+            return None
+        return Handed(Survey(CELL, self.world.config.side), hop=rules["hop"], again=self.hop)
+
+    def acts(self, robot: int, n: int, seen: Any) -> Tensor:
+        """The command [2] of a robot at instant n."""
+        node, place = self.nodes[robot], seen.positions[0, robot].double().numpy()
+        prediction = node.control(n * PERIOD, seen.features[0, robot], place)
+        if node.maps is None:
+            return prediction
+        config, predicted = self.policy.config, prediction.numpy()
+        assert config.exploration_time is not None
+        heading = explore.heading(self.seed, robot, n * self.world.config.dt / config.exploration_time)
+        heading = explore.leashed(heading, seen.landmark[0, robot].double().numpy(), config.exploration_reach)
+        given = place, seen.sights[0, robot].numpy(), explore.fill(predicted, heading), predicted
+        command = node.maps.searched(n * PERIOD, *given)
+        self.searched += node.maps.survey.searching
+        return torch.from_numpy(np.asarray(command, np.float32))
 
     def perceive(self, features: Tensor) -> Any:
         return self.policy.perceive(features[None, None])[0, 0].numpy()
@@ -80,11 +127,9 @@ class Team:
         for n in range(STEPS):
             seen = self.world.observe(self.state)
             now = n * PERIOD
-            commands = [
-                one.control(now, seen.features[0, i], seen.positions[0, i].double().numpy())
-                for i, one in enumerate(self.nodes)
-            ]
+            commands = [self.acts(robot, n, seen) for robot in range(ROBOTS)]
             told.append((self.stamps(), torch.stack(commands)))
+            self.maps.append(np.stack([one.maps.survey.marks.copy() for one in self.nodes if one.maps] or [ZERO]))
             self.state = self.world.step(self.state, told[-1][1][None])
             heard = seen.graph.adjacency()[0]
 
@@ -129,6 +174,21 @@ def test_nodes_agree_with_the_batched_simulation(delay: float, loss: float, seed
 def test_and_where_the_network_takes_the_time(delay: float, loss: float) -> None:
     for seed in (11, 12):
         compare(delay, loss, seed, early=True)
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+@pytest.mark.parametrize("delay", [1.0, 0.5])
+def test_and_with_a_map_they_search_alike(delay: float, loss: float, early: bool) -> None:
+    seed = 1 + early
+    policy, channel, expected = searching_policy(), Channel(delay=delay, loss=loss, seed=seed), Maps()
+    team = Team(policy, channel, seed, early, signed=False)
+    wanted, found = simulated(policy, channel, seed, expected)[0], team.run()
+    for n in range(STEPS):
+        assert (team.maps[n] == expected[n]).all(), f"instant {n}"
+        assert found[n][0] == wanted[n][0] and torch.allclose(found[n][1], wanted[n][1], rtol=0, atol=1e-3)
+    assert 10 < team.searched < ROBOTS * STEPS  # some of them did, not all of them always
+    assert not (team.maps[-1][0] == team.maps[-1]).all()  # and they do not all know the same
 
 
 @pytest.mark.parametrize("early", [False, True])

@@ -228,6 +228,7 @@ def test_mistakes_end_in_one_line(
     assert "rate is -1.0" in said("--team", team, "--rate", -1)
     assert "rate is 0.0" in said("--team", team, "--rate", 0)
     assert "are to stay -1.0 m apart" in said("--team", team, "--safe", -1)
+    assert "--map-middle 5: expected X,Y in metres" in said("--team", team, "--map-middle", 5)
     assert "expected NAME=VALUE" in said("--team", team, "--body-option", "nothing")
     assert "unknown body in" in said("--team", team, kind="Writen")
     assert "cannot be made" in said("--team", team, "--body-option", "colour=red")

@@ -51,6 +51,7 @@ def test_navigation(seed: int, robots: int, goals: int, observed: int, scale: fl
         np.testing.assert_allclose(sensed.features, expected, rtol=1e-6, atol=2e-6)
         np.testing.assert_allclose(sensed.landmark, seen.landmark[0, i].numpy(), rtol=0, atol=1e-4)
         np.testing.assert_array_equal(sensed.position, place[i])
+        np.testing.assert_allclose(sensed.sights, seen.sights[0, i].numpy(), rtol=0, atol=1e-4)
         parts = [features.last_command(told)[None], features.goals(targets - place[i]), features.robots(others)]
         np.testing.assert_array_equal(np.concatenate(parts).reshape(-1), sensed.features)
 

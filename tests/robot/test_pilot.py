@@ -15,6 +15,7 @@ import teams
 from mast_swarm.errors import MastError
 from mast_swarm.robot import UDP, Sensed
 from mast_swarm.robot.pilot import Pace, Pilot, Step
+from mast_swarm.robot.survey import Survey
 from shared import free_ports
 
 ZERO = [0.0, 0.0]
@@ -135,6 +136,52 @@ def test_it_talks_to_those_alone_that_its_body_names() -> None:
     other.close()
 
 
+PACE = Pace(rate=20.0, hop=0.05, patience=1.0)
+PREDICTS = {"policy": lambda known: np.array([0.0, 0.0, 1.0])}  # has speed to spare
+
+
+def with_map(body: Body, **given: Any) -> Pilot:
+    """A robot whose policy has a map, and leaves it idle."""
+    maps = PACE.handed(Survey(25.0, 400.0))
+    return make(body, pace=PACE, node={"maps": maps, **PREDICTS}, **given)
+
+
+def test_robots_hand_each_other_their_maps_and_search() -> None:
+    ports, steps = free_ports(2), list[Step]()
+    places = [(-100.0, 0.0), (100.0, 0.0)]
+    bodies = [
+        Body(lambda count, place=place: Sensed(place, np.ones(4, np.float32), sights=[[20.0, 0.0]]))  # type: ignore[misc]
+        for place in places
+    ]
+    pilots = [with_map(body, name=i, ports=ports, on_step=steps.append) for i, body in enumerate(bodies)]
+    threads = [threading.Thread(target=stopped, args=(pilot, 1.0)) for pilot in pilots]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for pilot, other in zip(pilots, pilots[::-1], strict=True):
+        assert pilot.node.maps is not None and other.node.maps is not None
+        assert (pilot.node.maps.survey.marks == other.node.maps.survey.marks).all()
+        assert pilot.node.counters.maps_kept > 3 and pilot.node.counters.maps_out > 3
+    assert all(step.searching for step in steps)
+    assert all(np.hypot(*told) == pytest.approx(4.0, abs=1e-4) for body in bodies for told in body.told[:-1])
+
+
+def test_a_map_needs_a_node_that_hands_it_on_a_body_that_tells_what_it_senses_and_a_place_on_it() -> None:
+    class Mapped(Policy):
+        manifest = Policy.manifest | {"exploration": {"survey": {"cell_m": 25.0, "side_m": 400.0}}}
+
+    with pytest.raises(MastError, match="make its node with maps"):
+        make(Body(), policy=Mapped())
+    with pytest.raises(MastError, match=r"^robot 0 stops: it has a map .* let it give `sights` in Sensed"):
+        stopped(with_map(Body()), 5.0)
+    said: list[str] = []
+    far = Body(lambda count: Sensed((5e5, 4e6), np.ones(4, np.float32), sights=[[20.0, 0.0]]))
+    stopped(with_map(far, say=said.append), 0.3)
+    assert said[0].startswith("robot 0 is at (500000, 4000000) m and not on its map, which reaches 350 m")
+    assert len(said) == 2 and said[0].count("--map-middle") == 1
+
+
 def hang(count: int) -> Any:
     time.sleep(60)
 
@@ -154,6 +201,9 @@ def gone(count: int) -> Any:
         (lambda count: Sensed((0.0, 0.0), np.full(4, np.inf)), "its body gives features with NaN or infinity"),
         (lambda count: Sensed((0.0, 0.0, 0.0), np.ones(4)), r"its body gives a position of shape \[3\]"),
         (lambda count: "here", "its body senses what is no Sensed"),
+        (lambda count: Sensed((0.0, 0.0), np.ones(4), sights=[1.0]), r"its body gives sights of shape \[1\]"),
+        (lambda count: Sensed((0.0, 0.0), np.ones(4), sights=[[np.nan, 0]]), "its body gives sights with NaN"),
+        (lambda count: Sensed((0.0, 0.0), np.ones(4), reach=-1.0), "its body gives a reach of -1"),
         (fail, "its body fails in `sense`: OSError: the bus is down"),
         (hang, "its body has not answered `sense` for 1 s"),
         (gone, r"its body has sensed nothing for \d\.\d s"),

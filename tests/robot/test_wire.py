@@ -19,6 +19,8 @@ import golden
 import teams
 from mast_swarm.errors import MastError
 from mast_swarm.robot import Format, model_hash
+from mast_swarm.robot.handed import Handed
+from mast_swarm.robot.survey import Survey
 from mast_swarm.robot.wire import ENTRY, HEADER, SIGNATURE, Header
 
 GOLDEN = json.loads(golden.FILE.read_text())
@@ -35,7 +37,12 @@ def test_golden_bytes(name: str) -> None:
     assert read.header == case["header"] and read.refused == []
     found = [(one.origin, one.stamp, tuple(one.position), tuple(one.message)) for one in read.entries]
     assert found == case["entries"]
-    for one in read.entries:
+    told = [
+        (one.stamp, tuple(one.position), one.searching, one.frame, [*map(tuple, np.argwhere(one.marks(golden.ALONG)))])
+        for one in read.maps
+    ]
+    assert told == ([case["map"]] if "map" in case else [])
+    for one in (*read.entries, *read.maps):
         teams.key(one.origin).public_key().verify(one.signature, form.signed(one.body))
 
 
@@ -102,7 +109,7 @@ def good(width: int = 4) -> tuple[Format, bytes]:
         (lambda data: b"", "truncated"),
         (lambda data: b"MA", "truncated"),
         (lambda data: b"MASK" + data[4:], "bad magic"),
-        (lambda data: data[:4] + b"\x02" + data[5:], "other version"),
+        (lambda data: data[:4] + b"\x01" + data[5:], "other version"),
         (lambda data: data[:8] + b"another!" + data[16:], "other team"),
         (lambda data: data[:16] + b"another!" + data[24:], "other model"),
         (lambda data: data[:28] + bytes(4) + data[32:], "malformed"),
@@ -112,7 +119,10 @@ def good(width: int = 4) -> tuple[Format, bytes]:
         (lambda data: data + bytes(1400), "oversized"),
         (lambda data: data[:5] + b"\x03" + data[6:], "truncated"),  # an entry more than there is
         (lambda data: data[:5] + b"\x01" + data[6:], "malformed"),  # and one less
-        (lambda data: data[:44] + b"\x03" + data[45:], "malformed"),  # a kind of number that is none
+        (lambda data: data[:44] + b"\x04" + data[45:], "malformed"),  # a kind of number that is none
+        (lambda data: data[:44] + b"\x03" + data[45:], "malformed"),  # a map of 4 bytes
+        (lambda data: data[:44] + b"\x03\x02\x08\0" + data[48:], "malformed"),  # neither searches nor does not
+        (lambda data: data[:44] + b"\x03\x01\xff\xff" + data[48:], "truncated"),
         (lambda data: data[:45] + b"\x01" + data[46:], "malformed"),
         (lambda data: data[:46] + b"\x05\0" + data[48:], "malformed"),  # another width
         (lambda data: data[:56] + struct.pack("<d", float("nan")) + data[64:], "malformed"),
@@ -128,13 +138,64 @@ def test_what_is_not_right_is_refused(change: Any, reason: str) -> None:
     assert len(read.entries) < 2 or change(data)[:5] == data[:5]  # at most what stands before the fault
 
 
-def test_a_hundred_thousand_fuzzed_datagrams() -> None:
+@settings(deadline=None, max_examples=100)
+@given(
+    along=st.integers(1, 200),
+    seed=numbers,
+    share=st.sampled_from([0.0, 1e-4, 0.1, 1.0]),
+    size=st.integers(256, 1400),
+    searching=st.booleans(),
+)
+def test_maps_go_round(along: int, seed: int, share: float, size: int, searching: bool) -> None:
+    """A map of any size goes in parts that fit, and comes back whole."""
+    form, marks = teams.form(4, size=size), np.random.default_rng(seed).random((2, along, along)) < share
+    bodies = form.map_bodies(3, 7, np.array([1.5, -2.5]), searching, seed, marks)
+    parts = [form.map_entry(body, bytes(64)) for body in bodies]
+    assert len(parts) <= -(-along // form.map_rows(along))
+    found, whole = np.zeros_like(marks), 0
+    for number, batch in enumerate(form.batches(parts)):
+        data = form.datagram(Header(3, number + 1), batch)
+        read = form.read(data)
+        assert len(data) <= size and read.refused == [] and read.entries == []
+        for one in read.maps:
+            got = one.marks(along)
+            assert got is not None and one[:2] == (3, 7) and (one.searching, one.frame) == (searching, seed)
+            assert one.position.tolist() == [1.5, -2.5]
+            assert one.rows == 0 or one.marks(along + 8) is None  # of a map of another size
+            found |= got
+            whole += one.rows
+    assert (found == marks).all() and whole <= along
+
+
+def test_a_map_of_the_paper_fits_into_one_datagram() -> None:
+    """What docs/wire.md states: 1,000 m and cells of 25 m."""
+    form, marks = teams.form(256), np.ones((2, 52, 52), bool)
+    (body,) = form.map_bodies(0, 0, np.zeros(2), False, 0, marks)
+    assert len(body) + SIGNATURE == 32 + 8 + 676 + 64 and form.map_rows(52) == 52
+    one = form.map_entry(body, bytes(64))
+    assert one._replace(first=1).marks(52) is None and one._replace(bits=one.bits[1:]).marks(52) is None
+    odd = form.map_entry(form.map_bodies(0, 0, np.zeros(2), False, 0, np.ones((2, 5, 5), bool))[0], bytes(64))
+    assert odd.marks(5) is not None and odd._replace(bits=odd.bits[:-1] + b"\x07").marks(5) is None  # 50 bits
+    with pytest.raises(MastError, match="a row of a map of 6000 x 6000 cells does not fit into datagrams of 1400"):
+        form.map_rows(6000)
+    for made, other in ((form.entry, body), (form.map_entry, form.body(0, 0, np.zeros(2), np.zeros(256)))):
+        with pytest.raises(MastError, match="these bytes are"):
+            made(other, bytes(64))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_hundred_thousand_fuzzed_datagrams(mapped: bool) -> None:
     """No exception, no growth, nothing believed that was not signed: whatever arrives."""
     pytest.importorskip("cryptography", reason="signatures need the package cryptography")
-    sender, receiver = (teams.node(trust) for trust in teams.trusts(3)[:2])
+    sender, receiver = (
+        teams.node(trust, maps=Handed(Survey(25.0, 100.0), hop=10, again=10) if mapped else None)
+        for trust in teams.trusts(3)[:2]
+    )
     kept = 0
     for round in range(10):
         sender.control(round * 10, np.full(4, round), (1.0, 2.0))
+        if sender.maps is not None:
+            sender.maps.searched(round * 10, (1.0, 2.0), np.ones((1, 2)), np.zeros(2), np.ones(3))
         ((_, data),) = [one for one in sender.due(round * 10 + 10, [1]) if len(one[1]) > HEADER.size]
         if round == 9:  # what a node needs it has by now; tracing is slow
             tracemalloc.start()
@@ -149,6 +210,9 @@ def test_a_hundred_thousand_fuzzed_datagrams() -> None:
     tracemalloc.stop()
     assert grown < 20_000
     assert kept <= 10  # bytes outside of what is signed may change: sequence and acknowledgement
+    assert 0 <= receiver.counters.maps_kept <= 10 * mapped
+    if receiver.maps is not None and sender.maps is not None:
+        assert not (receiver.maps.survey.marks & ~sender.maps.survey.marks).any()  # no false mark
     assert set(teams.stamps(receiver.robot.known())) <= {0}
     counts = receiver.counters
     assert counts.datagrams_in > 100_000 and sum(counts.refused.values()) > 80_000

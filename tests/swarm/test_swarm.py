@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from mast_swarm import Channel, NavigationConfig, rollout
+from mast_swarm import Channel, Navigation, NavigationConfig, Policy, PolicyConfig, rollout
 from mast_swarm.evaluate.recording import Recording
+from mast_swarm.interop.onnx import export
 from mast_swarm.robot.simulated import Frames, frame
 from mast_swarm.swarm.config import SwarmConfig
 from mast_swarm.swarm.run import swarm
@@ -81,8 +82,6 @@ def test_a_swarm_does_what_the_simulation_does(exported_folder: Path, policy_fol
     assert recording.positions.shape == (7, 3, 2) and recording.frames["used"].any()
     if deadlines["met"] == 3 * 6 and not deadlines["late_at_the_world"]:
         seed, scenario = chosen.start()
-        from mast_swarm import Navigation
-
         world = Navigation(NavigationConfig(agents=3))
         ran = rollout(world, str(policy_folder), [seed], 6, channel=Channel(delay=1.0), scenarios=[scenario], record=1)
         # As float16 rounds messages, and unless a message came too late for its round.
@@ -92,6 +91,28 @@ def test_a_swarm_does_what_the_simulation_does(exported_folder: Path, policy_fol
     assert {row["robot"] for row in rows} == {0, 1, 2} and {row["t"] for row in rows} >= {0.0, 5.0}
     assert pq.read_table(folder / "steps.parquet").num_rows == 7
     assert '"status"' in (folder / "replay.html").read_text()
+
+
+def test_a_swarm_with_a_map_searches(tmp_path: Path) -> None:
+    """Robots that are left idle hand each other their maps, and do what the simulation does."""
+    fields = {"task": "navigation", "layers": 2, "heads": 2, "head_dim": 8, "attention_radius": 150.0}
+    policy = Policy(PolicyConfig(**fields, exploration_time=20.0, exploration_survey=25.0), seed=3)
+    policy.head[2].bias.data[2] = 1.0  # untrained, it would have all stand still
+    policy.save(tmp_path / "policy")
+    export(tmp_path / "policy", tmp_path / "exported")
+    chosen = config(tmp_path / "exported", tmp_path / "out", robots=4)
+    folder, found = swarm(chosen)
+    assert found["complete"] and found["messages_refused"] == {} and found["robots"]["alive"] == 4
+    assert any(pq.read_table(folder / "robots.parquet")["searching"].to_pylist())
+    deadlines = found["deadlines"]
+    if deadlines["met"] == 4 * 6 and not deadlines["late_at_the_world"]:
+        seed, scenario = chosen.start()
+        world = Navigation(NavigationConfig(agents=4))
+        given = [seed], 6
+        ran = rollout(world, policy, *given, channel=Channel(delay=1.0), scenarios=[scenario], record=1)
+        recording = Recording.load(next(folder.glob("recording-*.npz")))
+        apart = np.abs(recording.positions - ran.recordings[0].positions).max()
+        assert apart < 0.5, apart  # as float16 rounds messages
 
 
 def test_with_the_safety_layer_nobody_is_hit(exported_folder: Path, tmp_path: Path) -> None:

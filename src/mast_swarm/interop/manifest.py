@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mast_swarm import __version__
+from mast_swarm.errors import MastError
 from mast_swarm.interop.graphs import Carry, Function
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import Policy
@@ -59,7 +60,7 @@ def describe(
         "observation": perceived(config.observation_shape, world),
     }
     if isinstance(policy, Policy):
-        manifest |= _mast(policy)
+        manifest |= _mast(policy, world)
     if world is not None:
         manifest["control"] = {
             "dt_s": world.dt,
@@ -76,7 +77,7 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _mast(policy: Policy) -> dict[str, Any]:
+def _mast(policy: Policy, world: WorldConfig | None) -> dict[str, Any]:
     config, radius = policy.config, policy.config.attention_radius
     exploration: dict[str, Any] | None = None
     if config.exploration_time is not None:
@@ -93,12 +94,29 @@ def _mast(policy: Policy) -> dict[str, Any]:
                 "push": config.exploration_push,
                 "is": "the robot turns away from the last places where it was, one every 10 s: explore.Trail",
             }
+        if config.exploration_survey is not None:
+            exploration["survey"] = _survey(config.exploration_survey, world)
     return {
         "variant": config.variant,
         "encoding": config.encoding,
         "receptive_field_m": None if radius is None else radius * config.layers,
         "receptive_field_is": "news of robots farther than this changes nothing and may be left out; null: all counts",
         "exploration": exploration,
+    }
+
+
+def _survey(cell: float, world: WorldConfig | None) -> dict[str, Any]:
+    """The map of where robots have looked."""
+    if world is None:
+        raise MastError(
+            "the policy has a map of where robots have looked (exploration_survey), of the square of its world, and "
+            "names no task whose world that is: give --task"
+        )
+    return {
+        "cell_m": cell,
+        "side_m": world.side,
+        "is": "a robot that is left idle searches by a map with cells of this size, which neighbours hand each other: "
+        "mast_swarm.robot.survey; side: of the square that the team works in, whose middle is the origin",
     }
 
 

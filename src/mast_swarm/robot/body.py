@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -24,6 +25,11 @@ class Sensed:
     robots: Any = None
     """Where others are, all within the safety layer's sensing radius, [K, 2] metres relative to this robot; None: it
     cannot tell, and runs no safety layer."""
+    sights: Any = None
+    """The nearest things of interest that it senses, [K, 2] metres relative to it, the farthest last, infinite where
+    there is nothing more to sense; for policies with a map. None: it cannot tell."""
+    reach: float = math.inf
+    """Metres within which it would sense any such thing; for policies with a map."""
 
 
 @runtime_checkable

@@ -66,6 +66,10 @@ class Settings:
     """Write messages as float32; else as float16."""
     stamps: str | None = None
     """Where its stamps are remembered; None: nowhere."""
+    map_side: float | None = None
+    """Metres of the square that the team searches, for policies with a map; None: that of the policy's world."""
+    map_middle: Sequence[float] = (0.0, 0.0)
+    """The middle of that square, metres in the team's frame."""
 
 
 def open_robot(
@@ -114,6 +118,7 @@ def open_robot(
             relay_radius=settings.relay_radius,
             max_age=None if age is None else round(age / settings.pace.speed * SECOND),
             stamps=stamps,
+            maps=settings.pace.handed(policy.survey(settings.map_side, settings.map_middle)),
             say=say,
         )
         hooks: Any = {"on_step": on_step, "say": say, "team": _changes(settings.team)}
@@ -249,6 +254,8 @@ def run(args: Sequence[str], prog: str = "mast robot") -> None:
         safe=_distance(given.folder) if given.safe == 0 else given.safe,
         float32=given.float32,
         stamps=stamps,
+        map_side=given.map_side,
+        map_middle=_point(given.map_middle),
     )
     with _leaving(), contextlib.nullcontext() if given.log is None else Log(given.log, given.robot) as log:
         body = load_body(given.body, given.robot, options)
@@ -301,6 +308,15 @@ def _listed(peers: Mapping[int, str]) -> str:
         return f"{len(peers)} others"
     *others, last = (str(robot) for robot in sorted(peers))
     return f"robots {', '.join(others)} and {last}" if others else f"robot {last}"
+
+
+def _point(text: str) -> tuple[float, float]:
+    """X,Y in metres."""
+    try:
+        x, y = (float(part) for part in text.split(","))
+    except ValueError:
+        raise MastError(f"--map-middle {text}: expected X,Y in metres, as 500000,4000000") from None
+    return x, y
 
 
 def _rate(folder: str) -> float:
@@ -373,6 +389,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "of a robot, where the policy's world has one)",
     )
     add("--seed", type=int, default=0, help="of the mission, the same for all: how robots explore (0)")
+    add("--map-side", type=float, metavar="M", help="side of the square that robots search, where the policy has a map")
+    add("--map-middle", default="0,0", metavar="X,Y", help="its middle in the team's frame, the same for all (0,0)")
     add("--float32", action="store_true", help="write messages as float32, not as float16")
     add("--log", metavar="FILE.mcap", help="write what it does to a file that Foxglove opens; needs the package mcap")
     add("--stamps", metavar="FILE", help="where its stamps are remembered; else robot-N.stamp beside team.json")

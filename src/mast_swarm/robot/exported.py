@@ -13,6 +13,7 @@ import numpy as np
 from mast_swarm.errors import MastError
 from mast_swarm.robot import explore
 from mast_swarm.robot.agent import News
+from mast_swarm.robot.survey import Survey
 from mast_swarm.robot.wire import model_hash
 
 MANIFEST = "manifest.json"
@@ -65,6 +66,14 @@ class Exported:
         """A memory for one robot of where it has been; None: the policy needs none."""
         memory = (self.manifest["exploration"] or {}).get("memory")
         return None if memory is None else explore.Trail(memory["places"], memory["spread_m"])
+
+    def survey(self, side: float | None = None, middle: Any = (0.0, 0.0)) -> Survey | None:
+        """A map for one robot of where the team has looked; None: the policy needs none.
+
+        side: metres of the square that the team works in; None: as the manifest says. middle: where that is, [2] metres
+        in the team's frame."""
+        told = (self.manifest["exploration"] or {}).get("survey")
+        return None if told is None else Survey(told["cell_m"], told["side_m"] if side is None else side, middle)
 
     def command(
         self,

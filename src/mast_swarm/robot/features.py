@@ -83,12 +83,21 @@ class NavigationFeatures(Features):
         """What an exploring robot stays near: the nearest goal, [2] metres, not divided; zeros if it senses none."""
         return nearest(goals, 1)[0]
 
-    def sensed(self, position: Any, velocity: Any, goals: Any, robots: Any) -> Sensed:
-        """All at once: position [2] metres in the team's frame, and what the functions above take."""
+    def sights(self, goals: Any) -> np.ndarray:
+        """What a map of where robots have looked is made of: the nearest goals, [K, 2] metres, not divided, infinite
+        where there are fewer."""
+        found = self._nearest(goals)
+        found[len(np.asarray(goals, np.float64).reshape(-1, 2)) :] = np.inf
+        return found
+
+    def sensed(self, position: Any, velocity: Any, goals: Any, robots: Any, reach: float = math.inf) -> Sensed:
+        """All at once: position [2] metres in the team's frame, and what the functions above take. reach: metres within
+        which the robot senses every goal, for policies with a map: beyond it nothing counts as searched."""
         measured: dict[str, Any] = {"last_command": velocity}
         measured |= {f"goal_{k + 1}": place for k, place in enumerate(self._nearest(goals))}
         measured |= {f"robot_{k + 1}": place for k, place in enumerate(self._nearest(robots))}
-        return Sensed(position, self.assembled(measured), self.landmark(goals), robots=robots)
+        told: dict[str, Any] = {"robots": robots, "sights": self.sights(goals), "reach": reach}
+        return Sensed(position, self.assembled(measured), self.landmark(goals), **told)
 
     def _nearest(self, relative: Any) -> np.ndarray:
         self._part("goal_1")  # else this is a policy of another task

@@ -46,6 +46,8 @@ class Guard:
             }
             if sensed.robots is not None:
                 parts["robots"] = np.asarray(sensed.robots, np.float64).reshape(-1, 2)
+            sights = None if sensed.sights is None else np.asarray(sensed.sights, np.float64)
+            reach = float(sensed.reach)
         except (AttributeError, TypeError, ValueError) as error:
             raise BodyError(f"its body senses what is no Sensed: {error}") from None
         for name, value in parts.items():
@@ -53,8 +55,10 @@ class Guard:
                 raise BodyError(f"its body gives a {name} of shape {list(value.shape)}: expected [2] metres")
             if not np.isfinite(value).all():
                 raise BodyError(f"its body gives {name} with NaN or infinity")
+        _check_sights(sights, reach)
         heard_by = None if sensed.neighbours is None else tuple(int(one) for one in sensed.neighbours)
-        return Sensed(parts["position"], parts["features"], parts["landmark"], heard_by, parts.get("robots"))
+        robots = parts.get("robots")
+        return Sensed(parts["position"], parts["features"], parts["landmark"], heard_by, robots, sights, reach)
 
     def command(self, velocity: np.ndarray) -> None:
         """Go at this velocity, [2] m/s."""
@@ -102,6 +106,16 @@ class Guard:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run()
+
+
+def _check_sights(sights: np.ndarray | None, reach: float) -> None:
+    """Raise an error unless things of interest are [K, 2] metres, K of 1 or more; they may be infinitely far."""
+    if sights is not None and (sights.ndim != 2 or sights.shape[1] != 2 or not len(sights)):
+        raise BodyError(f"its body gives sights of shape {list(sights.shape)}: expected [1 or more, 2] metres")
+    if sights is not None and np.isnan(sights).any():
+        raise BodyError("its body gives sights with NaN")
+    if not reach > 0:
+        raise BodyError(f"its body gives a reach of {reach} m: expected a positive number")
 
 
 class _Job:

@@ -65,6 +65,7 @@ _COUNTERS = titled(
     record(
         **dict.fromkeys(("datagrams_in", "datagrams_out", "bytes_in", "bytes_out"), WHOLE),
         **dict.fromkeys(("entries_in", "entries_out", "entries_kept", "verified"), WHOLE),
+        **dict.fromkeys(("maps_in", "maps_out", "maps_kept"), WHOLE),
         refused={"type": "object", "additionalProperties": WHOLE},
     ),
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +21,11 @@ import numpy as np
 
 from mast_swarm.errors import MastError
 from mast_swarm.robot.agent import News, Robot
+from mast_swarm.robot.handed import Handed
 from mast_swarm.robot.link import Link
 from mast_swarm.robot.stamps import Stamps
 from mast_swarm.robot.trust import Trust
-from mast_swarm.robot.wire import Entry, Format, model_of
+from mast_swarm.robot.wire import Entry, Format, MapEntry, model_of
 
 REASONS = {
     "unknown sender": "the datagram comes from no robot of the team",
@@ -43,6 +44,7 @@ REASONS = {
     "old stamp": "the origin has said something newer, or it was said before this robot started",
     "clock skew": "it was said in what is the future here",
     "out of reach": "it is older or from farther away than this robot keeps",
+    "other map": "it has other cells than this robot's map, or this robot has none",
     "bad signature": "its origin has not signed it",
 }
 _WAITING = 64  # news of one origin that wait to be passed on
@@ -80,6 +82,9 @@ class Counters:
     entries_in: int = 0  # read, good or not
     entries_out: int = 0
     entries_kept: int = 0  # new, verified, held
+    maps_in: int = 0  # parts of maps that were read, good or not
+    maps_out: int = 0
+    maps_kept: int = 0  # whose marks were added
     verified: int = 0  # signatures checked, good or bad
     refused: Counter[str] = field(default_factory=Counter)  # by reason
 
@@ -92,6 +97,7 @@ class Node:
     hop: ticks that news waits before it is passed on, 1 or more; again: ticks until it is passed on again to those that
     have not confirmed it. The network's own time comes on top of `hop`.
     relay_radius, max_age: as in `Robot`, metres and ticks. stamps: where own stamps are remembered.
+    maps: the robot's map where its policy has one, which the node hands on; whoever runs the node lets it search.
     say: is given a line for the person in charge, once for each cause and robot.
     """
 
@@ -109,6 +115,7 @@ class Node:
         max_age: int | None = None,
         limits: Limits | None = None,
         stamps: Stamps | None = None,
+        maps: Handed | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         if trust.team.identity != form.team:
@@ -122,7 +129,9 @@ class Node:
                 f"stamps are reserved {self.stamps.ahead} ticks ahead: expected less than the skew that others allow, "
                 f"{self.limits.skew}, or they refuse this robot after a crash"
             )
-        self.perceive = perceive
+        if maps is not None:
+            form.map_rows(maps.survey.along)  # whether one fits
+        self.perceive, self.maps = perceive, maps
         rules: dict[str, Any] = {"hop": hop, "again": again, "relay_radius": relay_radius, "max_age": max_age}
         self.robot = Robot(trust.robot, perceive, policy, most=_WAITING, **rules)
         self.counters = Counters()
@@ -130,6 +139,7 @@ class Node:
         self._said: set[tuple[str, int]] = set()
         self._links: dict[int, Link] = {}
         self._newest: dict[int, int] = {}  # origin -> the newest stamp that was ever kept: none before it is used again
+        self._handed: dict[int, tuple[int, set[int]]] = {}  # robot -> stamp of its map's newest parts, and their rows
         self._oldest = now - self.limits.skew
         self._controls = 0
         self._sequence = zlib.crc32(f"{self.name} {now}".encode())
@@ -172,17 +182,29 @@ class Node:
 
         Call it after `control`, after `on_datagram`, and whenever time has passed."""
         offered = self.robot.offer(now)
+        maps = self._map(now) if neighbours else []
         out: list[tuple[int, bytes]] = []
         for peer in neighbours:
             link = self._link(peer, now)
             if link is not None:
-                for batch in self.form.batches(_entries(link.lacks(offered))):
-                    out.append((peer, self.form.datagram(link.header(self.name, batch), batch)))
-                    self.counters.entries_out += len(batch)
+                for batch in self.form.batches([*_entries(link.lacks(offered)), *maps]):
+                    news = _entries(batch)
+                    out.append((peer, self.form.datagram(link.header(self.name, news), batch)))
+                    self.counters.entries_out += len(news)
+                    self.counters.maps_out += len(batch) - len(news)
         for peer, link in self._links.items():
             if peer not in neighbours:
                 link.forget()  # whoever comes back is told everything
         return self._counted(out) + self.confirmations()
+
+    def _map(self, now: int) -> list[MapEntry]:
+        """The robot's map, if it is time to hand it on."""
+        marks = None if self.maps is None else self.maps.offer(now)
+        if self.maps is None or marks is None:
+            return []
+        survey, stamp = self.maps.survey, self.stamps.next(now)
+        bodies = self.form.map_bodies(self.name, stamp, self.maps.position, survey.searching, survey.frame, marks)
+        return [self.form.map_entry(body, self.trust.sign(self.form.signed(body))) for body in bodies]
 
     def confirmations(self) -> list[tuple[int, bytes]]:
         """Datagrams that tell others what has come from them, and nothing else. `due` gives them too."""
@@ -209,7 +231,7 @@ class Node:
         if not link.allows(len(data), now, limits.bytes_per_second / limits.second, limits.burst):
             self._refuse("rate limited", peer)
             return
-        header, entries, refused = self.form.read(data)
+        header, entries, maps, refused = self.form.read(data)
         for reason in refused:
             self._refuse(reason, peer, data)
         if header is None:
@@ -218,9 +240,11 @@ class Node:
             self._refuse("malformed", peer)
             return
         self.counters.entries_in += len(entries)
+        self.counters.maps_in += len(maps)
         damaged = bool(refused)
-        for entry in entries:
-            why = self._hear(link, entry, now)
+        everything: list[Entry | MapEntry] = [*entries, *maps]
+        for entry in everything:
+            why = self._hear(link, entry, now) if isinstance(entry, Entry) else self._hear_map(peer, entry, now)
             if why is not None:
                 self._refuse(why, peer if why == "bad signature" else entry.origin)
                 if why == "bad signature":
@@ -242,6 +266,8 @@ class Node:
             if trust.why_not(origin) is not None:
                 self._links.pop(origin, None)
                 self.robot.drop(origin)  # its newest stamp is remembered: nothing old counts should it come back
+                if self.maps is not None:
+                    self.maps.drop(origin)
 
     def _hear(self, link: Link, entry: Entry, now: int) -> str | None:
         """Keep an entry if it is new, wanted and signed; else why not. What costs little is looked at first."""
@@ -273,7 +299,31 @@ class Node:
         self.counters.entries_kept += 1
         return None
 
-    def _signed(self, entry: Entry) -> bool:
+    def _hear_map(self, peer: int, entry: MapEntry, now: int) -> str | None:
+        """Add the marks of a map that its own robot hands over, signed; else why not."""
+        origin, stamp = entry.origin, entry.stamp
+        newest, rows = self._handed.get(origin, (-1, set()))
+        if origin != peer:
+            return "malformed"
+        if self.maps is None or entry.frame != self.maps.survey.frame:
+            return "other map"
+        if stamp < max(newest, self._oldest):
+            return "old stamp"
+        if stamp > now + self.limits.skew:
+            return "clock skew"
+        if stamp == newest and entry.first in rows:
+            return "duplicate"
+        marks = entry.marks(self.maps.survey.along)
+        if marks is None:
+            return "malformed"
+        if not self._signed(entry):
+            return "bad signature"
+        self._handed[origin] = stamp, {entry.first} | (rows if stamp == newest else set())
+        self.maps.hear(now, origin, entry.position, entry.searching, marks)
+        self.counters.maps_kept += 1
+        return None
+
+    def _signed(self, entry: Entry | MapEntry) -> bool:
         self.counters.verified += 1
         return self.trust.verify(entry.origin, self.form.signed(entry.body), entry.signature)
 
@@ -292,6 +342,11 @@ class Node:
             line = f"robot {robot} runs other weights ({theirs}, here {ours}) and is not heard: give all the same model"
         elif reason == "other version":
             line = f"robot {robot} speaks another version of the wire format and is not heard: use one release for all"
+        elif reason == "other map":
+            line = (
+                f"the map of robot {robot} is not used: {REASONS[reason]}; give all the same policy, --map-side and "
+                "--map-middle"
+            )
         elif reason == "clock skew":
             skew = self.limits.skew / self.limits.second
             line = f"the clock of robot {robot} is more than {skew:g} s ahead of the one here: set it"
@@ -312,5 +367,5 @@ class Node:
             self._say(line)
 
 
-def _entries(news: list[News]) -> list[Entry]:
+def _entries(news: Iterable[News | MapEntry]) -> list[Entry]:
     return [one for one in news if isinstance(one, Entry)]

@@ -26,8 +26,10 @@ from mast_swarm.robot.apart import keep_apart, sensing_radius
 from mast_swarm.robot.body import Body, Sensed
 from mast_swarm.robot.exported import Exported
 from mast_swarm.robot.guard import Guard
+from mast_swarm.robot.handed import Handed
 from mast_swarm.robot.link import CONFIRMED
 from mast_swarm.robot.node import Counters, Node
+from mast_swarm.robot.survey import Survey
 from mast_swarm.robot.transport import Transport
 from mast_swarm.robot.trust import Team
 from mast_swarm.robot.wire import HEADER
@@ -71,6 +73,13 @@ class Pace:
         """Its setting `again`: what was not confirmed goes again in the next round."""
         return max(1, round(self.hop * 3 / 4 * SECOND))
 
+    def handed(self, survey: Survey | None) -> Handed | None:
+        """Its setting `maps`, for the map of a policy that has one: a map in every round."""
+        if survey is None:
+            return None
+        recent = max(1, round(self.hop * 5 / 4 * SECOND))  # a round, and a quarter for what comes late
+        return Handed(survey, hop=self.node_hop, again=self.node_again, recent=recent)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -93,17 +102,20 @@ class Step:
     missed: int
     """Deadlines missed since the start."""
     heard: dict[int, int]
-    """Datagrams with news that came since the last step, by neighbour."""
+    """Datagrams with news or maps that came since the last step, by neighbour."""
     counters: Counters = field(default_factory=Counters)
     """What has passed through the node since the start."""
+    searching: bool = False
+    """Whether it searches by its map."""
 
 
 class Pilot:
     """Runs one robot: `run` returns when it is told to stop, and raises a MastError when it has to.
 
-    policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`. peers: the robots that
-    can be reached; of these it talks to those that the body names, or to all. safe: metres that its centre keeps from
-    those of others by the safety layer (docs/safety.md), for which the body senses `robots`; None: no layer.
+    policy: as `mast export` wrote it. node: made with the pace's `node_hop` and `node_again`, and for a policy that has
+    a map with `maps`: `pace.handed(policy.survey())`. peers: the robots that can be reached; of these it talks to those
+    that the body names, or to all. safe: metres that its centre keeps from those of others by the safety layer
+    (docs/safety.md), for which the body senses `robots`; None: no layer.
     team: is asked once a second for the team if that has changed. on_step: is given a record of each control instant.
     say: is given lines for the person in charge.
     """
@@ -132,8 +144,11 @@ class Pilot:
         self._max_speed, self._trail = top_speed(policy), policy.trail()
         if safe is not None and not (math.isfinite(safe) and safe > 0):
             raise MastError(f"robots are to stay {safe} m apart: expected a positive number")
+        if (policy.manifest.get("exploration") or {}).get("survey") and node.maps is None:
+            raise MastError("the policy has a map of where robots have looked: make its node with maps")
         self._safe, self._longest = safe, self._max_speed * pace.speed / pace.rate  # metres
         self._why: str | None = None
+        self._placed = False  # whether it has looked if it is on its map
         self._sensed: Sensed | None = None
         self._last_sensed = math.nan  # when, by the monotonic clock
         self._backlog: deque[tuple[int, bytes]] = deque()
@@ -240,6 +255,8 @@ class Pilot:
             )
         except Exception as error:
             raise MastError(f"its policy fails: {error}") from error
+        if self.node.maps is not None:
+            share = self._searched(self.node.maps, stamp, sensed, share, prediction)
         if not np.isfinite(share).all():
             raise MastError("its policy gives a command that is not finite")
         velocity = self._kept_apart(sensed, np.asarray(share, np.float64) * self._max_speed)
@@ -248,6 +265,20 @@ class Pilot:
             self._on_step(self._record(mission, stamp, sensed, velocity, time.monotonic() - instant))
         self._heard.clear()
         return True
+
+    def _searched(
+        self, maps: Handed, now: int, sensed: Sensed, command: np.ndarray, prediction: np.ndarray
+    ) -> np.ndarray:
+        """The command [2] in place of which the robot searches if it is left idle."""
+        if sensed.sights is None:
+            raise MastError(
+                "it has a map of where robots have looked (exploration_survey), and its body does not say what it "
+                "senses: let it give `sights` in Sensed"
+            )
+        if not self._placed and not maps.survey.covers(sensed.position):
+            self._say(f"robot {self.node.name} is {maps.survey.outside(sensed.position)}")
+        self._placed = True
+        return maps.searched(now, sensed.position, sensed.sights, command, prediction, sensed.reach)
 
     def _bear(self, waited: float) -> None:
         """The body senses nothing for so many seconds: before its first fix say so now and then, later stop."""
@@ -299,6 +330,7 @@ class Pilot:
             self.missed + late,
             dict(self._heard),
             copy.deepcopy(self.node.counters),
+            self.node.maps is not None and self.node.maps.survey.searching,
         )
 
     def _tell(self) -> None:

@@ -94,7 +94,8 @@ class SimulatedBody:
         said, numbers = self._world.receive()
         self.hears = frozenset(said["hears"])
         features = np.frombuffer(numbers, np.float32).reshape(said["shape"])
-        return Sensed(said["position"], features, said["landmark"], tuple(said["heard_by"]), said.get("robots"))
+        heard_by, robots, sights = tuple(said["heard_by"]), said.get("robots"), said.get("sights")
+        return Sensed(said["position"], features, said["landmark"], heard_by, robots, sights)
 
     def command(self, velocity: np.ndarray) -> None:
         """As in `Body`."""

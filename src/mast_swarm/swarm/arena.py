@@ -54,6 +54,8 @@ class Arena:
             shown = self.world.shown(self.observation, self.shape)
             self._features = shown.features[0].float().cpu().numpy()
             self._landmarks = self.observation.landmark[0].double().cpu().numpy()
+            sights = getattr(self.observation, "sights", None)  # where the task has them
+            self._sights = None if sights is None else sights[0].double().cpu().numpy()
             hears = self.observation.graph.adjacency()[0].cpu().numpy()
         np.fill_diagonal(hears, False)
         self._graph = hears
@@ -84,6 +86,8 @@ class Arena:
             "heard_by": np.flatnonzero(hears[:, robot]).tolist(),
             "hears": np.flatnonzero(hears[robot]).tolist(),
         }
+        if self._sights is not None:
+            said["sights"] = self._sights[robot].tolist()
         if self.reach is not None:
             way = self.positions - self.positions[robot]
             near = np.hypot(*way.T) < self.reach

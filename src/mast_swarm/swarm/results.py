@@ -119,6 +119,7 @@ class Log:
                     "took": step["took"] if robot in self._stepped else None,
                     "met": step["met"],
                     "missed": step["missed"],
+                    "searching": step["searching"],
                 }
             )
         self.rows.append({"t": t, **self.metrics[-1], **self._totals(ages)})

@@ -32,6 +32,7 @@ from mast_swarm.swarm.config import SwarmConfig
 from mast_swarm.swarm.fleet import Fleet, free_ports
 from mast_swarm.swarm.results import Log, check_unused
 from mast_swarm.tasks import registry as tasks
+from mast_swarm.zoo import CONFIG_FILE
 
 _STARTING = 20.0  # seconds that processes have to get ready, and
 _EACH = 3.0  # seconds more for each of them
@@ -97,7 +98,8 @@ def exported(policy: str, task: str, given: str, tell: Callable[[str], None]) ->
     name = find_learned(policy, task)
     source = policy_folder(name)
     weights = sha256(source / WEIGHTS_FILE)
-    folder = Path("runs") / "exports" / f"{task}-{source.name}-{weights[:8]}"
+    config = sha256(source / CONFIG_FILE)  # not all settings are in the weights
+    folder = Path("runs") / "exports" / f"{task}-{source.name}-{weights[:8]}-{config[:4]}"
     if (folder / MANIFEST).exists() and read_manifest(folder)["weights"]["sha256"] == weights:
         return folder
     settings = config_of(source)
@@ -188,6 +190,7 @@ class Mission:
             "max_age": config.max_age,
             "safe": config.apart,
             "stamps": None if config.unsigned else str(self.scratch / f"robot-{robot}.stamp"),
+            "map_side": self.arena.world.config.side,
             "loss": config.loss,
         }
 
