@@ -218,7 +218,9 @@ def _wavelength_draw(found: Found, figure: Figure) -> None:
             )
     if right.containers:
         right.set_xscale("log")
-        right.legend(fontsize=8)
+        right.set_xticks(WAVELENGTHS, [f"{w:g}" for w in WAVELENGTHS])
+        right.minorticks_off()
+        right.legend(fontsize=8, loc="center right")
     else:
         blank(right)
     right.set(xlabel="lambda (m)", ylabel="success rate, N = 100, t = 200 s")
