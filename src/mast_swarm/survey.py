@@ -132,16 +132,20 @@ class Survey:
         self.hear(label[:, :, None] == label[:, None])
         return guided(command, prediction, self.ways(positions, idle(prediction), graph.adjacency()))
 
-    def ways(self, positions: Tensor, idle: Tensor, heard: Tensor) -> Tensor:
+    def ways(
+        self, positions: Tensor, idle: Tensor, heard: Tensor, told: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """Where robots that are idle, [B, N] bool, go: unit vectors [B, N, 2], 0 for all others and where nothing is
-        left to search. heard [B, N, N] bool: whom they hear, and so know whether those searched at the last instant."""
+        left to search. heard [B, N, N] bool: whom they hear. told: where those were, [B, N, 2] m, and whether they
+        searched, [B, N] bool, as they said; None: at the last instant."""
         batch, robots, _ = positions.shape
-        known = heard & self.searching[:, None]
+        where, searched = (self.place, self.searching) if told is None else told
+        known = heard & searched[:, None]
         known = known & ~torch.eye(robots, dtype=torch.bool, device=known.device)
-        apart = torch.linalg.vector_norm(positions[:, :, None] - self.place[:, None], dim=-1)  # [B, N, N] m
+        apart = torch.linalg.vector_norm(positions[:, :, None] - where[:, None], dim=-1)  # [B, N, N] m
         far, rival = apart.masked_fill(~known, torch.inf).topk(min(_RIVALS, robots), dim=-1, largest=False)
         environment = torch.arange(batch, device=positions.device)[:, None, None]
-        rivals = self.place[environment, rival].masked_fill(far[..., None] == torch.inf, torch.inf)  # [B, N, R, 2] m
+        rivals = where[environment, rival].masked_fill(far[..., None] == torch.inf, torch.inf)  # [B, N, R, 2] m
         # On a CPU of those alone that are idle, who are few; a GPU would have to wait for how many they are.
         rows = idle.nonzero(as_tuple=True) if idle.device.type == "cpu" else (slice(None), slice(None))
         least, best = self._cheapest(positions[rows], rivals[rows], self.maps[rows], self.chosen[rows])

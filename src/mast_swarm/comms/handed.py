@@ -27,7 +27,8 @@ class Handed:
     def start(self) -> None:
         """Forget everything."""
         self.sent: Tensor | None = None  # the maps that are on their way; None before the first instant
-        self.heard = torch.zeros(0, dtype=torch.bool)  # [B, N, N]: whom robots heard last
+        self.heard = torch.zeros(0, dtype=torch.bool)  # [B, N, N]: whom robots heard last ...
+        self.told: tuple[Tensor, Tensor] | None = None  # ... where those then were, and whether they searched
         self.ended = False  # whether maps arrived at the very end of the last period
 
     def memory(self) -> dict[str, Tensor]:
@@ -47,6 +48,7 @@ class Handed:
         for tick in timing.handings(state.step):
             self.heard = self.relay.heard(state, graph, timing.round_at(tick))
             self.survey.hear(self.heard, self.sent)
+            self.told = self.survey.place, self.survey.searching
             self.ended = tick == timing.period
             if not self.ended:
                 self.sent = self.survey.maps
@@ -67,4 +69,5 @@ class Handed:
 
     def searched(self, command: Tensor, prediction: Tensor, alive: Tensor, positions: Tensor) -> Tensor:
         """Commands [B, N, 2] where living robots that are left idle search."""
-        return guided(command, prediction, self.survey.ways(positions, idle(prediction) & alive, self.heard))
+        way = self.survey.ways(positions, idle(prediction) & alive, self.heard, self.told)
+        return guided(command, prediction, way)
