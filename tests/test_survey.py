@@ -15,6 +15,7 @@ from torch import Tensor
 from mast_swarm import survey as rule
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate import run as evaluation
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.config import PolicyConfig
@@ -214,3 +215,9 @@ def test_a_task_that_does_not_say_what_is_sensed_is_refused() -> None:
     assert Policy(PolicyConfig(task="navigation", layers=1, heads=1, head_dim=8)).survey(1000.0) is None
     with pytest.raises(MastError, match="exploration_survey"):
         PolicyConfig(task="navigation", exploration_survey=-1.0)
+
+
+def test_maps_that_do_not_fit_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "free_memory", lambda device: 4e9)
+    with pytest.raises(MastError, match="the maps of 20,000 robots would take about"):
+        evaluation.evaluate("navigation", policy=["mast-m-sharp"], agents=20_000, episodes=1, steps=1, device="cpu")

@@ -27,6 +27,7 @@ BORDER = 150.0  # m that the map reaches beyond the world's square
 IDLE = 0.15  # in units of u_max: a robot whose policy leaves more of its speed open than this searches
 _RIVALS = 4  # the nearest others that search, whose cells are left to them
 _YIELD = 10.0  # how much a cell costs more, per metre by which a rival is nearer
+_BYTES = 24  # of memory per robot and cell, the work on maps included
 _STAY = 0.9  # what the cell of the last instant costs, in units of what it would: robots do not waver between two
 
 
@@ -71,6 +72,10 @@ class Survey:
     def along(self) -> int:
         """Cells along a side of the map."""
         return max(1, round((self.side + 2 * BORDER) / self.cell))
+
+    def bytes(self, environments: int, robots: int) -> float:
+        """Memory of the maps of so many robots and of what works on them, estimated."""
+        return float(_BYTES * environments * robots * self.along**2)
 
     def _offsets(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """From points [..., 2] m to the middles of the map's columns and rows of cells, [..., A] m each."""
@@ -132,9 +137,7 @@ class Survey:
         self.hear(label[:, :, None] == label[:, None])
         return guided(command, prediction, self.ways(positions, idle(prediction), graph.adjacency()))
 
-    def ways(
-        self, positions: Tensor, idle: Tensor, heard: Tensor, told: tuple[Tensor, Tensor] | None = None
-    ) -> Tensor:
+    def ways(self, positions: Tensor, idle: Tensor, heard: Tensor, told: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Where robots that are idle, [B, N] bool, go: unit vectors [B, N, 2], 0 for all others and where nothing is
         left to search. heard [B, N, N] bool: whom they hear. told: where those were, [B, N, 2] m, and whether they
         searched, [B, N] bool, as they said; None: at the last instant."""

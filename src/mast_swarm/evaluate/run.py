@@ -26,6 +26,7 @@ from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.files import new_folder
 from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.learned import Learned
 from mast_swarm.pool import Job, pool
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.world import World
@@ -82,7 +83,12 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
     advice = f"{fewer}, or a smaller world"
     cost.check_fits(f"a world of {size} in {world.config.side:,.0f} m", environments * world.config.bytes, free, advice)
     for actor in actors:
-        config = getattr(getattr(actor, "policy", None), "config", None)
+        policy = getattr(actor, "policy", None)
+        survey = policy.survey(world.config.side) if isinstance(policy, Learned) else None
+        if survey is not None:
+            advice = f"{fewer}, or a policy without maps (navigation: mast-m)"
+            cost.check_fits(f"the maps of {size}", survey.bytes(environments, agents), free, advice)
+        config = getattr(policy, "config", None)
         if not isinstance(config, PolicyConfig) or config.attention_radius is None:
             config = None  # of others the table alone is counted
         if actor.channel is not None:
