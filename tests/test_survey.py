@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from mast_swarm import survey as rule
 from mast_swarm.comms.config import Channel
-from mast_swarm.errors import MastError
+from mast_swarm.comms.decentral import DecentralPolicy
+from mast_swarm.comms.timing import Timing
+from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.evaluate import run as evaluation
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.loop import Loop
@@ -221,3 +224,35 @@ def test_maps_that_do_not_fit_are_refused_before_anything_runs(monkeypatch: pyte
     monkeypatch.setattr(evaluation, "free_memory", lambda device: 4e9)
     with pytest.raises(MastError, match="the maps of 20,000 robots would take about"):
         evaluation.evaluate("navigation", policy=["mast-m-sharp"], agents=20_000, episodes=1, steps=1, device="cpu")
+
+
+def test_without_delay_marks_go_where_news_goes_and_no_farther() -> None:
+    """Robot 0 hears robot 3, and not the other way round."""
+    world = Navigation(NavigationConfig(agents=4, directed=True, width=2000.0))
+    places = torch.tensor([[[-300.0, 0.0], [-250.0, 0.0], [300.0, 0.0], [350.0, 0.0]]])
+    state = world.state(places, places + torch.tensor([0.0, 9.0]))
+    link = torch.zeros((1, 4, 4), dtype=torch.bool)
+    link[0, 0, 3] = True
+    graph = MatrixGraph(link)
+    object.__setattr__(graph, "directed", True)
+    observation = replace(world.observe(state), graph=graph)
+    for channel in (None, Channel(delay=0.0)):
+        actor = make_actor(_policy(), world, channel)
+        actor.start([0])
+        with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
+            actor.act(state, observation)
+        maps = (actor.survey if channel is None else actor.run._maps.survey).maps[0]  # type: ignore[attr-defined]
+        assert bool((maps[0] | ~maps[3]).all()) and not bool((maps[3] | ~maps[0]).all())
+
+
+def test_times_of_handing_are_found_without_looking_at_every_tick() -> None:
+    timing = Timing(Channel(delay=0.123456789), 1.0)
+    assert [round(tick / timing.period, 6) for tick in timing.handings(1)][:2] == [0.111111, 0.234568]
+    assert list(Timing(Channel(delay=2.0), 1.0).handings(0)) == []
+    assert list(Timing(Channel(delay=2.0), 1.0).handings(1)) == [1]
+    assert list(Timing(Channel(delay=0.25), 1.0).handings(7)) == [1, 2, 3, 4]
+
+
+def test_a_policy_with_a_map_says_so_where_it_is_given_none() -> None:
+    with pytest.warns(MastWarning, match="share a map"):
+        DecentralPolicy(_policy(), Channel(), 1.0)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observed
-from mast_swarm.space import components
+from mast_swarm.space import components, reachable
 
 LEASH = 250.0  # m from a thing of interest up to which cells are worth searching
 BORDER = 150.0  # m that the map reaches beyond the world's square
@@ -133,8 +133,11 @@ class Survey:
         if not self.maps.numel():
             self.begin(positions)
         self.look(positions, sights_of(observation))
-        label = components(graph)
-        self.hear(label[:, :, None] == label[:, None])
+        if graph.directed:
+            self.hear(reachable(graph))
+        else:
+            label = components(graph)
+            self.hear(label[:, :, None] == label[:, None])
         return guided(command, prediction, self.ways(positions, idle(prediction), graph.adjacency()))
 
     def ways(self, positions: Tensor, idle: Tensor, heard: Tensor, told: tuple[Tensor, Tensor] | None = None) -> Tensor:

@@ -66,6 +66,13 @@ class DecentralPolicy:
         """survey: the maps that robots share where the policy has them (`Policy.survey`)."""
         if policy.config.variant == "C":
             raise MastError("a policy of variant C sees every goal: it runs centrally only, use variant M or L")
+        if survey is None and policy.survey(1.0) is not None:
+            warnings.warn(
+                "the policy's robots share a map of where they have looked, and here they have none: give "
+                "survey=policy.survey(side), side the width of the world in metres",
+                MastWarning,
+                stacklevel=2,
+            )
         self.policy = policy
         self.relay, self.dt = Relay(channel, dt), dt
         self.seeds: Sequence[int] = ()

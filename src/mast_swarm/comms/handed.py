@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mast_swarm.comms.relay import Held, Relay
 from mast_swarm.observation import Observed
-from mast_swarm.space import Graph, components
+from mast_swarm.space import Graph, reachable
 from mast_swarm.space.graph import MatrixGraph
 from mast_swarm.survey import Survey, guided, idle, sights_of
 
@@ -54,16 +54,15 @@ class Handed:
                 self.sent = self.survey.maps
 
     def look(self, state: Held, observation: Observed) -> None:
-        """Robots mark what they sense now; without delay their components hear of it."""
+        """Robots mark what they sense now; without delay all that their news reaches hear of it."""
         places, instant = observation.positions, self.relay.timing.instant
         if self.sent is None:
             self.survey.begin(places)
             self.heard = torch.zeros((*places.shape[:2], places.shape[1]), dtype=torch.bool, device=places.device)
         self.survey.look(places, sights_of(observation))
         if instant:
-            self.heard = self.relay.heard(state, observation.graph, 1)
-            label = components(MatrixGraph(self.heard))
-            self.survey.hear(label[:, :, None] == label[:, None])
+            self.heard = self.relay.heard(state, observation.graph, 0)
+            self.survey.hear(reachable(MatrixGraph(self.heard)))
         if self.ended or self.sent is None:
             self.sent = self.survey.maps
 

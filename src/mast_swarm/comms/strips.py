@@ -45,6 +45,10 @@ class Strips:
             raise MastError("a policy without attention window needs every message everywhere: set attention_radius")
         if policy.config.variant == "C":
             raise MastError("a policy of variant C sees every goal: it runs in one process only, use variant M or L")
+        if policy.survey(1.0) is not None:
+            raise MastError(
+                "a policy whose robots share a map runs in one process only: give one without (exploration_survey None)"
+            )
         self.policy, self.group = policy, group
         together = dist.is_available() and dist.is_initialized()
         self.processes = dist.get_world_size(group) if together else 1

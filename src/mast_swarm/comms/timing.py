@@ -56,7 +56,7 @@ class Timing:
             yield from range(1, self.period + 1)
         else:
             begun = int(step) * self.period
-            yield from (tick for tick in range(1, self.period + 1) if (begun + tick) % self.hop == 0)
+            yield from range(self.hop - begun % self.hop, self.period + 1, self.hop)
 
     def moments(self, table: Tensor, step: int) -> Iterator[tuple[int, Tensor]]:
         """When stamps of the table hop in the period from instant `step` on, in ticks after it; and which then do,

@@ -79,9 +79,14 @@ class Controlled:
             keys = chance.keys_of(channel.seed, self.seeds, places.device)
             self.alive = survivors(self.alive, keys, self.instant, channel.failure)
             self.instant += 1
-        less = copy.copy(observation)
-        object.__setattr__(less, "graph", observation.graph.among(self.alive))  # of a copy, which may be frozen
-        return less
+        return _among(observation, self.alive)
+
+
+def _among(observation: Observed, alive: Tensor) -> Observed:
+    """The observation where only the living, [B, N] bool, hear and are heard."""
+    less = copy.copy(observation)
+    object.__setattr__(less, "graph", observation.graph.among(alive))  # of a copy, which may be frozen
+    return less
 
 
 class Talking:
@@ -125,6 +130,8 @@ class Talking:
         slot = slot_of(newest).clamp_max(held.messages.shape[1] - 1)
         news = held.messages[environment, slot, torch.arange(robots, device=said.device)]
         age = torch.where(newest >= 0, held.step - stamp_of(newest), -1)
+        if self.failure:
+            observation = _among(observation, held.alive)
         command = self.controller.act(state, observation, Heard(age, news, self.hop))
         command = checked_command(command, tuple(state.positions.shape)) * held.alive[..., None]
         mark("control")

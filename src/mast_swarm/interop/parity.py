@@ -109,7 +109,8 @@ def _random_states(policy: Policy) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 def _real_states(policy: Policy, world: World[Any, Any]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The same of every robot at every instant of an episode."""
-    run = DecentralPolicy(policy, Channel(delay=world.config.dt), world.config.dt)
+    period, survey = world.config.dt, policy.survey(world.config.side)
+    run = DecentralPolicy(policy, Channel(delay=period), period, survey)
     run.start([0])
     features: list[Tensor] = []  # of each instant [N, ...]
     for observation in _episode(policy, world, run):

@@ -108,11 +108,11 @@ def _encoding_rows(found: Found) -> list[Row]:
         small = [end("C", e, w, 100) for e, w in there]
         narrow = np.mean([end("C", e, "250", 100) - end("C", e, "250", 1000) for e in ("rope-g", "rope-l", "mlp")])
         wide = np.mean([end("C", e, "inf", 100) - end("C", e, "inf", 1000) for e in ("rope-g", "rope-l", "mlp")])
-        text = (
-            f"N = 100: {min(small):.3f} to {max(small):.3f}; loss to 1000: {narrow:.3f} (250 m), {wide:.3f} (no window)"
-        )
+        above = sum(value > 0.9 for value in small)
+        text = f"N = 100: {min(small):.3f} to {max(small):.3f}, {above} of {len(small)} models above 0.9; "
+        text += f"loss to N = 1000: {narrow:.3f} (250 m), {wide:.3f} (no window)"
         why = f"{SHORT} epochs; {len(there)} of {len(ENCODINGS) * len(windows)} models"
-        return text, "-", either(max(small) > 0.9, bool(wide > narrow)), why
+        return text, "-", either(above == len(small), bool(wide > narrow)), why
 
     judges = {12: trained, 16: study, 17: masked, 18: local, 19: clairvoyant}
     return [judged(found, claim, judge) for claim, judge in judges.items()]
