@@ -5,6 +5,7 @@ An edge carries information from `source`, the robot that is heard, to `target`,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,7 +50,23 @@ class Graph:
         return matrix.view(self.batch, self.nodes, self.nodes)
 
 
-class MatrixGraph(Graph):
+class _Unlisted(Graph):
+    """A graph whose edges, source and target [E], are listed when somebody asks for them."""
+
+    @cached_property
+    @abstractmethod
+    def _edges(self) -> tuple[Tensor, Tensor]: ...
+
+    @property
+    def source(self) -> Tensor:
+        return self._edges[0]
+
+    @property
+    def target(self) -> Tensor:
+        return self._edges[1]
+
+
+class MatrixGraph(_Unlisted):
     """A graph kept as its matrix [B, N, N] bool: element b, i, j says that i hears j.
 
     Its edges, sorted by (target, source), are listed when somebody asks for them. Only the data know how many there
@@ -69,14 +86,6 @@ class MatrixGraph(Graph):
         return b * self.nodes + j, b * self.nodes + i
 
     @property
-    def source(self) -> Tensor:
-        return self._edges[0]
-
-    @property
-    def target(self) -> Tensor:
-        return self._edges[1]
-
-    @property
     def device(self) -> torch.device:
         return self.matrix.device
 
@@ -84,7 +93,7 @@ class MatrixGraph(Graph):
         return self.matrix.clone()
 
 
-class NearestGraph(Graph):
+class NearestGraph(_Unlisted):
     """A graph kept as whom each robot has nearest, [B, N, k] int64: it hears these, and they hear it unless links are
     directed. A missing neighbour (-1) gives a loop, so that the number of edges depends on shapes alone.
 
@@ -110,14 +119,6 @@ class NearestGraph(Graph):
             return source.reshape(-1), target.reshape(-1)
         # One environment's edges stay together, so that environments touch separate memory.
         return torch.cat([source, target], -1).reshape(-1), torch.cat([target, source], -1).reshape(-1)
-
-    @property
-    def source(self) -> Tensor:
-        return self._edges[0]
-
-    @property
-    def target(self) -> Tensor:
-        return self._edges[1]
 
     @property
     def device(self) -> torch.device:
