@@ -59,7 +59,7 @@ def test_navigation_passes(directed: bool) -> None:
     config = NavigationConfig(agents=12, scenario="clusters-5", directed=directed)
     task = find("navigation")
     if directed:  # explorers refuse such links, and say so
-        refuse = ("explorer", "searcher-K")
+        refuse = ("explorer", "searcher-K", "searcher-K-map")
         left = {name: made for name, made in task.controllers.items() if name not in refuse}
         wrong = mending(Navigation(config), task)
         assert len(wrong) == 1 and "explorer and searcher-K need links that carry both ways" in wrong[0]

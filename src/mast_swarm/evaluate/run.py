@@ -86,7 +86,7 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
         policy = getattr(actor, "policy", None)
         survey = policy.survey(world.config.side) if isinstance(policy, Learned) else None
         if survey is not None:
-            advice = f"{fewer}, or a policy without maps (navigation: mast-m)"
+            advice = f"{fewer}, or a policy without maps"
             cost.check_fits(f"the maps of {size}", survey.bytes(environments, agents), free, advice)
         config = getattr(policy, "config", None)
         if not isinstance(config, PolicyConfig) or config.attention_radius is None:
