@@ -1,0 +1,82 @@
+"""The search for hyper-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mast_swarm.paper.cells import Cell
+from mast_swarm.paper.experiment import HOLDS, PARTLY, Experiment, Found, Row, Size, declare
+from mast_swarm.paper.judge import Judged, blank, either, judged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+OPTIMUM = {"layers": 4, "heads": 4, "head_dim": 64, "lr": 1e-4, "weight_decay": 0.0, "dropout": 0.0}
+
+
+TRIALS, LEAST, MOST = 24, 2, 32  # of our search, where the paper has 400 trials of 10 to 100 epochs
+
+
+def _search_cells(size: Size) -> Mapping[str, Cell]:
+    settings: dict[str, Any] = {"trials": TRIALS, "least": LEAST, "most": MOST, "seed": 0}
+    given: dict[str, Any] = {"task": "navigation", "settings": settings}
+    if size.quick:
+        settings |= {"trials": 2, "least": 1, "most": 2, "recipe": "tiny", "layers": [1, 1], "heads": [1, 2]}
+        settings |= {"head_dim": [8, 8]}
+        given["changes"] = {"environments": 2, "steps": 4, "batch": 4, "validation": 1, "validation_steps": 2}
+    return {"search": Cell("search", given, "search-navigation")}
+
+
+def _search_rows(found: Found) -> list[Row]:
+    def ran() -> Judged:
+        table = found["search"].table
+        states = table["state"].to_pylist()
+        text = f"{len(states)} trials, {states.count('PRUNED')} stopped early"
+        why = f"TPE and Hyperband, factor 4, {LEAST} to {MOST} epochs"
+        return text, "-", HOLDS if len(states) >= 400 else PARTLY, why
+
+    def optimum() -> Judged:
+        best = found["search"].about["best"]
+        text = ", ".join(f"{name} {value:.3g}" for name, value in best.items())
+        near = [
+            abs(best[name] - OPTIMUM[name]) <= tolerance
+            for name, tolerance in (("layers", 1), ("heads", 2), ("head_dim", 32))
+        ]
+        near += [3e-5 < best["lr"] < 3e-4, best["dropout"] < 0.1]
+        return (
+            text,
+            "the paper's optimum is used",
+            either(*near),
+            "within a layer, 2 heads, 32 of width, a factor 3 of the rate",
+        )
+
+    return [judged(found, 13, ran), judged(found, 14, optimum)]
+
+
+def _search_draw(found: Found, figure: Figure) -> None:
+    axes = figure.subplots()
+    if "search" in found.results:
+        values = [row["value"] for row in found["search"].table.to_pylist() if row["value"] is not None]
+        axes.plot(values, ".", label="trial")
+        axes.plot(np.maximum.accumulate(values), label="best so far")
+        axes.legend()
+    else:
+        blank(axes)
+    axes.set(xlabel="trial", ylabel="success rate in validation")
+
+
+declare(
+    Experiment(
+        "search",
+        "the hyper-parameter search",
+        "tab:dan_hyperparameters1",
+        _search_rows,
+        _search_cells,
+        _search_draw,
+        notes=f"{TRIALS} trials of {LEAST} to {MOST} epochs; `mast tune navigation` is the paper's search in full.",
+    )
+)
