@@ -256,3 +256,16 @@ def test_times_of_handing_are_found_without_looking_at_every_tick() -> None:
 def test_a_policy_with_a_map_says_so_where_it_is_given_none() -> None:
     with pytest.warns(MastWarning, match="share a map"):
         DecentralPolicy(_policy(), Channel(), 1.0)
+
+
+def test_sights_of_another_shape_and_a_map_without_exploration_are_refused() -> None:
+    world = Navigation(NavigationConfig(agents=3))
+    seen = world.observe(world.reset([0]))
+
+    class Wrong:
+        positions, sights = seen.positions, seen.positions
+
+    with pytest.raises(MastError, match=r"have shape \[1, 3, 2\]: expected \[1, 3, things, 2\]"):
+        sights_of(Wrong())
+    with pytest.raises(MastError, match="does not explore"):
+        PolicyConfig(task="navigation", exploration_survey=25.0)

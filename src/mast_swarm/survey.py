@@ -44,6 +44,12 @@ def sights_of(observation: object) -> Tensor:
             "the policy has a map of where robots have looked (exploration_survey), but this task does not say what "
             "they sense: give its observation `sights` [B, N, K, 2], or set exploration_survey to None"
         )
+    places: Tensor = observation.positions  # type: ignore[attr-defined]
+    if sights.ndim != 4 or sights.shape[:2] != places.shape[:2] or sights.shape[2] < 1 or sights.shape[3] != 2:
+        raise MastError(
+            f"`sights` of the observation have shape {list(sights.shape)}: expected "
+            f"[{places.shape[0]}, {places.shape[1]}, things, 2], metres, relative to each robot"
+        )
     return sights
 
 

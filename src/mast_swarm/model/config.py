@@ -173,6 +173,11 @@ class PolicyConfig(ModelConfig):
         memory = self.exploration_memory
         if not isinstance(memory, int) or isinstance(memory, bool) or memory < 0:
             raise MastError(f"exploration_memory is {memory!r}: expected a whole number of places, 0 for none")
+        if self.exploration_survey is not None and self.exploration_time is None:
+            raise MastError(
+                "exploration_survey is set, but the policy does not explore: set exploration_time too, or "
+                "exploration_survey to None (null in a file)"
+            )
         if self.head_dim % 4:
             raise MastError(f"head_dim is {self.head_dim}: expected a multiple of 4 (two axes, complex)")
 

@@ -48,8 +48,11 @@ RECIPES: dict[str, TrainConfig] = {
     "search": replace(PAPER, policy=replace(MAST, encoding="mlp", attention_radius=None), epochs=100),
     "best": BEST,
     "wide": WIDE,
-    # As `wide`, with a better expert: near goals come first, and robots without a goal part from each other.
-    "sharp": replace(WIDE, policy=replace(_REMEMBERING, exploration_push=4.0), expert="searcher-250"),
+    # As `wide`, with a better expert: near goals come first, and robots without a goal part from each other. The map
+    # that its robots share is no part of training.
+    "sharp": replace(
+        WIDE, policy=replace(_REMEMBERING, exploration_push=4.0, exploration_survey=25.0), expert="searcher-250"
+    ),
     # Small enough for two CPU cores and three minutes; it shows that learning works, not how well it can.
     "tiny": replace(
         PAPER,
