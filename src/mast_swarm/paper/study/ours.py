@@ -26,7 +26,7 @@ def _ablation_cells(size: Size) -> Mapping[str, Cell]:
     return {name: size.navigation(policy, delay=1.0) for name, policy in steps.items()}
 
 
-def _ablation_draw(found: Found, figure: Figure) -> None:
+def _draw(found: Found, figure: Figure) -> None:
     axes = figure.subplots()
     curves(axes, found, list(found.cells), S)
     axes.set(ylabel="success rate", ylim=(0, 1.02))
@@ -40,7 +40,7 @@ declare(
         "not in the paper",
         lambda found: [],
         _ablation_cells,
-        _ablation_draw,
+        _draw,
         notes="Each line has what the one before has, and one thing more; messages take 1 s per hop.",
     )
 )
@@ -55,13 +55,6 @@ def _seed_cells(size: Size) -> Mapping[str, Cell]:
     return cells
 
 
-def _seed_draw(found: Found, figure: Figure) -> None:
-    axes = figure.subplots()
-    curves(axes, found, list(found.cells), S)
-    axes.set(ylabel="success rate", ylim=(0, 1.02))
-    axes.legend(loc="lower right")
-
-
 declare(
     Experiment(
         "seeds",
@@ -69,6 +62,6 @@ declare(
         "not in the paper, which trained each model once",
         lambda found: [],
         _seed_cells,
-        _seed_draw,
+        _draw,
     )
 )
