@@ -13,8 +13,7 @@ NAME = "mast-m-sharp"
 AGE = {"max_age": 30}
 NO_MAP = {"exploration_survey": None}
 BARE = f"`{NAME}` without its map"
-# (file, policy, channel, changes): its name in the table. Start states that nobody had looked at: first those of seed
-# 7110, then those of seed 7120.
+# (file, policy, maximum age): its name in the table; start states of seed 7110, which nobody had looked at.
 TAUGHT = {
     ("sharp-tested", NAME, 30): f"{BARE}, `--max-age 30`",
     ("sharp-tested", NAME, None): BARE,
@@ -27,6 +26,7 @@ TAUGHT = {
     ("sharp-rivals", "explorer+memory", None): "`explorer` with memory, no delay",
     ("sharp-rivals", "searcher-250", None): "`searcher-250`, no delay, which it imitates",
 }
+# A name in the table: the settings of the evaluation; start states of seed 7120, likewise.
 MAPPED: dict[str, dict[str, Any]] = {
     f"`{NAME}`, `--max-age 30`": {"channel": AGE},
     f"{BARE}, `--max-age 30`": {"channel": AGE, "changes": NO_MAP},
