@@ -468,19 +468,27 @@ def test_robots_alone_whose_messages_find_no_slot(monkeypatch: pytest.MonkeyPatc
 
 @on_a_gpu
 @pytest.mark.parametrize(("precision", "captured", "apart"), [("fp32", 48, 1e-2), ("bf16", 1, 5 * 2**-8)])
-@pytest.mark.parametrize(("environments", "agents"), [(4, 30), (1, 300)])
+@pytest.mark.parametrize(
+    ("name", "environments", "agents"), [("mast-m", 4, 30), ("mast-m", 1, 300), ("mast-m-sharp", 4, 30)]
+)
 def test_a_captured_rollout_of_robots_alone(
-    environments: int, agents: int, precision: str, captured: int, apart: float, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    environments: int,
+    agents: int,
+    precision: str,
+    captured: int,
+    apart: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In half precision the first captured period alone, to a rounding of its 5 m: products of more rows, some of them
+    """Of `mast-m-sharp` with its maps. In half precision the first captured period alone, to a rounding of its 5 m: products of more rows, some of them
     nobody's, may take another algorithm, which sums in another order, and a closed loop goes its own way from there."""
     monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     monkeypatch.setattr(wide, "NARROW", 0)  # the same kernels, as above
     world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=agents), "cuda")
     seeds, steps, channel = list(range(environments)), Decentral.SETTLES + captured, Channel(1.0)
-    plain = rollout(world, "mast-m", seeds, steps, channel=channel, precision=precision, plain=True)
+    plain = rollout(world, name, seeds, steps, channel=channel, precision=precision, plain=True)
     with torch.inference_mode():
-        loop = Loop(world, make_actor("mast-m", world, channel), precision=precision)
+        loop = Loop(world, make_actor(name, world, channel), precision=precision)
         assert captured_rollout(loop, seeds, steps).steady.answers
     torch.testing.assert_close(loop.state.positions, plain.state.positions, rtol=0, atol=apart)
 

@@ -52,13 +52,15 @@ def check(config: PolicyConfig, batch: int, tokens: int, seed: int, labelled: bo
     weight = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
     expected = stack(x, plain)
     with torch.autocast(DEVICE, dtype=HALF, enabled=dtype == HALF):
-        y = trained.run(stack, quick, x)
+        y, half = trained.run(stack, quick, x), stack(x, plain)
     assert y.dtype == dtype
-    exact, slack = gradients(stack, x, expected, weight), 2e-4 if dtype == torch.float32 else 3e-2
+    exact, slack = gradients(stack, x, expected, weight), 2e-4 if dtype == torch.float32 else 2e-2
+    rounded = gradients(stack, x, half, weight)  # as far off as half precision is; most by activations that flip
     assert (y - expected).norm() <= slack * expected.norm()
     for name, found in gradients(stack, x, y, weight).items():
         assert found.dtype == exact[name].dtype and found.shape == exact[name].shape
-        assert (found - exact[name]).norm() <= slack * max(exact[name].norm().item(), tokens**0.5), name
+        room = slack * max(exact[name].norm().item(), tokens**0.5) + 1.5 * (rounded[name] - exact[name]).norm()
+        assert (found - exact[name]).norm() <= room, name
 
 
 @settings(deadline=None, max_examples=few(20, 6))

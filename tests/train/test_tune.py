@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mast_swarm.errors import MastError
-from mast_swarm.train.config import TrainConfig
-from mast_swarm.train.tune import configured, masked, tune
+from mast_swarm.train.config import TrainConfig, changed
+from mast_swarm.train.tune import configured, masked, objective, tune
 from mast_swarm.train.tune_config import TuneConfig
 from shared import mast, one_line, recipe
 
@@ -62,6 +62,28 @@ def test_a_study_goes_on_where_it_was_and_is_not_mixed_with_another(tmp_path: Pa
     assert len(tune("navigation", settings(out=tmp_path, trials=5), SMALL).trials) == 5
     with pytest.raises(MastError, match=r"other settings \(layers\)"):
         tune("navigation", settings(out=tmp_path, layers=(1, 2)), SMALL)
+
+
+class EndedAt(optuna.trial.FixedTrial):  # type: ignore[misc,name-defined]
+    """A trial that is to be ended from an epoch on."""
+
+    last, ended = 0, 2
+
+    def report(self, value: float, step: int) -> None:
+        self.last = step
+
+    def should_prune(self) -> bool:
+        return self.last >= self.ended
+
+
+@pytest.mark.slow
+def test_a_trial_that_came_to_its_last_epoch_counts_whatever_the_pruner_says() -> None:
+    tried = {"layers": 1, "heads": 1, "head_dim": 8, "lr": 1e-3, "weight_decay": 1e-5, "dropout": 0.0}
+    base = changed(recipe("tiny"), SMALL | {"epochs": 2, "validate_every": 1})
+    assert 0 <= objective(EndedAt(tried), base, settings(most=2)) <= 1
+    base = changed(base, {"epochs": 3})
+    with pytest.raises(optuna.TrialPruned):
+        objective(EndedAt(tried), base, settings(most=3))
 
 
 @pytest.mark.slow

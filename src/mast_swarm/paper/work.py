@@ -175,7 +175,8 @@ def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -
     stopped = (scratch / checkpoint.FILE).exists()
     if not stopped and scratch.exists():  # a run that had ended, or never began
         shutil.rmtree(scratch)
-    train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=True)
+    kept = not config.collect  # what the expert gathers before the first update can be gathered again
+    train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=kept)
     rows = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
     files = {name: (scratch / "best" / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
     for path in sorted(scratch.glob("*.safetensors")):  # checkpoints: the run is at its end
@@ -251,7 +252,7 @@ def _search(settings: dict[str, Any], folder: Path, device: str, scratch: Path) 
 
     given: Any = {n: tuple(value) if isinstance(value, list) else value for n, value in settings["settings"].items()}
     study = tune(settings["task"], TuneConfig(**{**given, "out": scratch, "device": device}), settings.get("changes"))
-    return Result(trials(study), {"best": dict(study.best_params)})
+    return Result(trials(study), {})
 
 
 Kind = Callable[[dict[str, Any], Path, str, Path], Result]

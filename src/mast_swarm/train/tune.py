@@ -209,8 +209,9 @@ def objective(trial: Trial, base: TrainConfig, config: TuneConfig) -> float:
     def report(row: dict[str, Any]) -> None:
         if headline in row:
             values.append(float(row[headline]))
-            trial.report(values[-1], row["epoch"] - base.collect)
-            if trial.should_prune():
+            trial.report(values[-1], epoch := row["epoch"] - base.collect)
+            # One that has come to its end is complete, whatever Hyperband says: else the best one may be passed over.
+            if epoch < config.most and trial.should_prune():
                 raise optuna.TrialPruned
 
     with tempfile.TemporaryDirectory() as folder:
