@@ -42,7 +42,7 @@ def machine_line(result: dict[str, Any]) -> str:
 STEP = ("robots", "step", "policy", "observe", "components", "motion", "metric", "robots/s", "memory")
 PASS = ("robots", "forward alone", "dense forward", "floor")
 WORLD = ("robots", "step", "motion", "metric", "observe", "robots/s", "memory")
-DECENTRAL = ("robots", "step", "decide", "relay", "perceive", "central", "ratio", "robots/s", "memory")
+DECENTRAL = ("robots", "step", "decide", "relay", "perceive", "floor", "central", "ratio", "robots/s", "memory")
 
 
 def picture(benchmark: str, kind: str) -> str:

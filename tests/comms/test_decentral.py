@@ -11,12 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from mast_swarm import chance
 from mast_swarm.comms import Channel, DecentralPolicy, RelayState, decentral, views
 from mast_swarm.comms.held import slot_of
 from mast_swarm.comms.views import attend as attend_views
 from mast_swarm.errors import MastError, MastWarning
+from mast_swarm.evaluate.cost import decided_flops
 from mast_swarm.model import Policy, PolicyConfig, lists
 from mast_swarm.model.attention import attend
 from mast_swarm.model.config import ENCODINGS
@@ -70,6 +72,65 @@ def naive(policy: Policy, state: RelayState) -> Tensor:
         whole = policy.decide(message[None], positions[None])
         command[b, i] = whole[0, (origin == i).nonzero()[0, 0]]
     return command
+
+
+def counted(policy: Policy, state: RelayState, shared: bool) -> decentral.Work:
+    """What commands depend on, from the robots downwards: a row of a layer reads those of its window one below.
+
+    shared: rows are one where they stand for the same message and read the same ones.
+    """
+    layers, radius = policy.config.layers, policy.config.attention_radius or torch.inf
+    messages: set[Any] = set()
+    rows: list[dict[Any, int]] = [{} for _ in range(layers)]  # of each row its window's size
+    queries: list[set[Any]] = [set() for _ in range(layers)]
+    for b, i in state.alive.nonzero().tolist():
+        origins = (state.newest[b, i] >= 0).nonzero()[:, 0].tolist()
+        held = {j: (b, int(slot_of(state.newest[b, i, j])), j) for j in origins}
+        place = {j: state.positions[b, slot, j] for j, (_, slot, _) in held.items()}
+        near = {j: [m for m in held if m == j or (place[j] - place[m]).norm() < radius] for j in held}
+        messages |= {held[j] for j in held if (place[j] - place[i]).norm() < 1.001 * layers * radius}
+        needed = [{i}]
+        while len(needed) < layers:
+            needed.insert(0, {m for j in needed[0] for m in near[j]})
+        name: dict[int, Any] = held
+        for n, those in enumerate(needed):
+            queries[n] |= {name[j] for j in those}
+            here = {j: (name[j], frozenset(name[m] for m in near[j])) for j in those}
+            name = here if shared else {j: (b, i, j, n) for j in those}
+            rows[n] |= {name[j]: len(near[j]) for j in those}
+    asked = [len(messages), *map(len, queries[1:])]
+    return decentral.Work(len(messages), asked, [len(row) for row in rows], [sum(row.values()) for row in rows])
+
+
+@pytest.mark.parametrize("radius", [None, 120.0, 250.0])
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_counted_is_what_commands_depend_on(
+    radius: float | None, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = make(attention_radius=radius)
+    run = DecentralPolicy(policy, Channel(0.2, 0.1, 0.02), 1.0)
+    run.start([3, 4])
+    for seen in journey([3, 4], 13, 8):
+        run.act(seen)
+    monkeypatch.setitem(views._WORTH, "cpu", torch.inf if shared else 0.0)
+    found = decentral.count(policy, state_of(run))
+    assert found == counted(policy, state_of(run), shared) and found.rows[0] >= found.rows[1] > found.rows[2]
+    assert not state_of(run).alive.all() and (radius is None or found != counted(policy, state_of(run), not shared))
+    state_of(run).alive.fill_(False)
+    assert decentral.count(policy, state_of(run)).rows == [0, 0, 0]
+
+
+@pytest.mark.parametrize("message_dim", [None, 4])
+def test_arithmetic_counted_is_arithmetic_done(message_dim: int | None) -> None:
+    policy = make(message_dim=message_dim)
+    run = DecentralPolicy(policy, Channel(1.0), 1.0)
+    run.start([3, 4])
+    for seen in journey([3, 4], 13, 8):
+        with FlopCounterMode(display=False) as done:
+            run.act(seen)
+    work = decentral.count(policy, state_of(run))
+    looked = 4 * policy.config.width * sum(work.pairs)  # by loops of our own
+    assert decided_flops(policy.config, 2 * 13, work) == done.get_total_flops() + looked
 
 
 def same(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> bool:

@@ -34,6 +34,13 @@ def test_more_than_one_gpu_holds_is_not_faster_than_that_alone(blocks: ModuleTyp
     assert all(blocks.read_off(one, name, work) > one[-1][name] for name in ("step_ms", "peak_bytes"))
 
 
+def test_a_floor_that_was_not_measured_is_a_dash(blocks: ModuleType) -> None:
+    given = {"environments": 1, "agents": 100, "step_ms": 9.0, "parts_ms": {}, "central_ms": 3.0, "ratio": 3.0}
+    rows = [given | {"peak_bytes": 1e6}, given | {"peak_bytes": 1e6, "floor_ms": 2.0}]
+    lines = blocks.picked({"benchmark": "decentral", "rows": rows}, ("robots", "step", "floor")).splitlines()
+    assert lines[2:] == ["| 1 x 100 | 9.00 ms | - |", "| 1 x 100 | 9.00 ms | 2.00 ms |"]
+
+
 def test_every_picture_of_the_page_is_drawn(blocks: ModuleType, tmp_path: Path) -> None:
     shown = set(re.findall(r"pictures/(scale-[\w-]+\.png)", (ROOT / "docs/scale.md").read_text()))
     blocks.draw(tmp_path)

@@ -201,6 +201,10 @@ def test_world_and_decentral_from_the_command_line(
     assert list(row["parts_ms"]) == ["perceive", "relay", "decide"]
     assert row["ratio"] == pytest.approx(row["step_ms"] / row["central_ms"])
     assert row["robots_per_s"] == pytest.approx(1e3 * 24 / row["step_ms"])
+    rows = row["rows_per_robot"]
+    assert len(rows) == 4 and rows[0] > rows[-1] == 1.0 and alone["flops_a_second"] == half["flops_a_second"] == 1e11
+    each = 1e8 * row["floor_ms"] / 24  # operations per robot; a row takes about a million, a message half of one
+    assert 1e6 * sum(rows) < each < 2e6 * sum(rows) and row["floor_ms"] == half["rows"][0]["floor_ms"]
 
 
 @torch.inference_mode()

@@ -118,9 +118,12 @@ def test_rows_of_text(result: dict[str, Any]) -> None:
     alone = {"environments": 4, "agents": 5, "step_ms": 2.0, "parts_ms": {"relay": 0.5}, "peak_bytes": 0}
     alone |= {"central_ms": 1.0, "ratio": 2.0}
     (text,) = table_rows({"rows": [alone]})
-    assert list(text) == ["robots", "step", "relay", "central", "ratio", "robots/s", "memory"]
+    assert list(text) == ["robots", "step", "relay", "floor", "central", "ratio", "robots/s", "memory"]
     assert (text["robots"], text["robots/s"]) == ("4 x 5", "10,000")
     assert row_line(alone) == "4 x 5 robots: 2.00 ms per step"
+    assert (text["floor"], conclusions({"rows": [alone]})) == ("-", [])
+    told = conclusions({"rows": [alone, alone | {"floor_ms": 0.8}]})
+    assert told == ["against the floor, a whole step takes 2.5x (4 x 5) the time"]
 
 
 def test_conclusions_are_sentences(result: dict[str, Any]) -> None:

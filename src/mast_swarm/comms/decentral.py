@@ -14,7 +14,7 @@ Rows of all robots and environments lie in one matrix, so that the linear layers
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -29,7 +29,7 @@ from mast_swarm.comms.held import SLOT_BITS, RelayState, slot_of
 from mast_swarm.comms.near import NearState
 from mast_swarm.comms.padded import PaddedState
 from mast_swarm.comms.relay import Held, Relay
-from mast_swarm.comms.views import Nodes, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
+from mast_swarm.comms.views import Nodes, Views, attend, chunks, kernels, look, nodes, weigh, windows_of_robots
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.kernels import on_gpu
 from mast_swarm.model.lists import projected
@@ -54,6 +54,20 @@ class Attended:
     robot: Tensor  # [E] int64, b N + i
     origin: Tensor  # [E] int64, j
     weights: Tensor  # [E, L, H]; those of a robot, a layer and a head sum to 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the decisions of a team compute, over all robots and environments; the lists are by layer [L].
+
+    In layer l, `queries[l]` rows of the layer below are made queries of, and all of its rows keys and values: in the
+    first layer both of the `messages` that anybody holds. Then `rows[l]` rows look at `pairs[l]` keys in all.
+    """
+
+    messages: int
+    queries: list[int]
+    rows: list[int]
+    pairs: list[int]
 
 
 class DecentralPolicy:
@@ -197,14 +211,11 @@ def decide(
     attended: a list to fill with what robots of the first `environments` attend to.
     """
     (batch, robots), device = state.alive.shape, state.alive.device
-    radius, layers = policy.config.attention_radius, policy.config.layers
-    local = _local(state, policy.dtype)
-    field = policy.config.field
-    stored, entry, own = _entries(state, local, None if field is None else 1.001 * field)  # a margin for rounding
+    stored, entry, own, local = _held(policy, state)
     prediction = torch.zeros(batch * robots, policy.outputs, dtype=policy.dtype, device=device)
     if len(stored) == 0:
         return prediction.unflatten(0, (batch, robots))
-    positions, local = state.positions.flatten(0, 2)[stored], local[stored]  # [U, 2] each
+    positions = state.positions.flatten(0, 2)[stored]  # [U, 2]
     x = policy.lift(state.messages.flatten(0, 2)[stored]).to(policy.dtype)  # [U, d]; under autocast too
     x = policy.encoding.embed(x, positions)
     rotation = policy.encoding.rotation(positions)  # phases are taken in fp64: no origin need be near
@@ -214,13 +225,7 @@ def decide(
     first = projected(blocks[0].attention, h, len(x), rotation, every)
     if attended is None and wide.takes(entry, local, policy):
         return wide.decide(policy, x, first, rotation, entry, own, local, robots).unflatten(0, (batch, robots))
-    for part in chunks(batch, robots, entry.shape[1], ROWS[device.type], PAIRS[device.type]):
-        views = look(entry[part], own[part], local, radius, layers)
-        if views.rows[1] == 0:
-            continue  # nobody is alive here
-        works: list[Nodes] = []
-        for _ in blocks:
-            works.append(nodes(views, works[-1] if works else None, len(x) * len(views.entry) // len(own)))
+    for part, views, works in _works(policy, entry, own, local, robots):
         watched = attended is not None and part.start < environments * robots
         weights: list[Tensor] = []
         y, (q, kv), of = x, first, every  # of the nodes below; `of` is the message that each of them stands for
@@ -234,13 +239,54 @@ def decide(
         if watched:
             weights.append(weigh(q, kv, views, work, block.attention.heads))
         y, added = block.after_attention(y, attend(q, kv, views, work, block.attention.heads), work.itself)
-        alone = views.place[: views.rows[layers]]  # the rows of the robots themselves
+        alone = views.place[: views.rows[-1]]  # the rows of the robots themselves
         found = policy.act(policy.mast.final(y, added))  # of the nodes of the last layer
         prediction[part.start + alone // entry.shape[1]] = found[work.number.flatten()[alone]]
         if attended is not None and watched:
             view, held = windows_of_robots(views)
             attended.append(Attended(part.start + view, stored[held] % robots, torch.stack(weights, dim=1)))
     return prediction.unflatten(0, (batch, robots))
+
+
+def count(policy: Policy, state: Held) -> Work:
+    """What `decide` computes, here and now."""
+    stored, entry, own, local = _held(policy, state)
+    layers = policy.config.layers
+    queries, rows, pairs = [len(stored)] + [0] * (layers - 1), [0] * layers, [0] * layers
+    if len(stored):
+        alike = not wide.takes(entry, local, policy)  # which computes every row
+        for _, views, works in _works(policy, entry, own, local, state.alive.shape[1], alike=alike):
+            ends = views.windows[3]
+            for n, work in enumerate(works):
+                queries[n] += work.asked if n else 0
+                rows[n] += len(work.itself)
+                pairs[n] += ends[work.layer] if work.merged is None else int(work.merged.count.sum())
+    return Work(len(stored), queries, rows, pairs)
+
+
+def _held(policy: Policy, state: Held) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `_entries` gives of the messages on which commands may depend, and their positions [U, 2] as `_local` has
+    them."""
+    local, field = _local(state, policy.dtype), policy.config.field
+    stored, entry, own = _entries(state, local, None if field is None else 1.001 * field)  # a margin for rounding
+    return stored, entry, own, local[stored]
+
+
+def _works(
+    policy: Policy, entry: Tensor, own: Tensor, local: Tensor, robots: int, *, alike: bool = True
+) -> Iterator[tuple[slice, Views, list[Nodes]]]:
+    """The views, given as `_held` does, in parts that are worked on together: which they are, and the work of each
+    layer. Parts in which nobody is alive are left out."""
+    config, kind = policy.config, entry.device.type
+    for part in chunks(len(entry) // robots, robots, entry.shape[1], ROWS[kind], PAIRS[kind]):
+        views = look(entry[part], own[part], local, config.attention_radius, config.layers)
+        if views.rows[1] == 0:
+            continue
+        works: list[Nodes] = []
+        for _ in range(config.layers):
+            entries = len(local) * len(views.entry) // len(own)
+            works.append(nodes(views, works[-1] if works else None, entries, alike=alike))
+        yield part, views, works
 
 
 def _local(state: Held, dtype: torch.dtype) -> Tensor:

@@ -125,14 +125,14 @@ def _sight(entry: Tensor, positions: Tensor) -> Any:
     return kernels.Sight if fast and entry.shape[1] <= kernels.MOST_COLUMNS else Sight
 
 
-def nodes(views: Views, below: Nodes | None, entries: int = 0) -> Nodes:
+def nodes(views: Views, below: Nodes | None, entries: int = 0, *, alike: bool = True) -> Nodes:
     """The work of the layer after that of `below` (None: of the first, where the nodes below are the entries
     themselves, about `entries` different ones).
 
     Two rows that read the same nodes give the same result, in whichever views they are: they become one node.
     This happens where robots hold the same stamps of a neighbourhood; without delay it leaves the work of one
     central pass. Nodes keep the order of the rows, so the nodes of low level, which the next layer asks, come
-    first here too.
+    first here too. alike: whether rows that are alike are looked for.
     """
     layer = 1 if below is None else below.layer + 1
     rows = views.rows[layer]
@@ -143,7 +143,7 @@ def nodes(views: Views, below: Nodes | None, entries: int = 0) -> Nodes:
     itself = number.flatten()[views.place[:rows]]
     asked = entries if below is None else int(itself.max()) + 1
     # Rows that are alike stand on the same node below: where few do, looking for them costs more than it saves.
-    if asked >= _WORTH[number.device.type] * rows:
+    if not alike or asked >= _WORTH[number.device.type] * rows:
         return Nodes(layer, itself, asked, number, views.number, None)
     lists = _lists(views, layer, number).plain()
     first, node = _alike(itself, lists)

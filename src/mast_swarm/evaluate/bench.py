@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm import zoo
+from mast_swarm.comms import decentral
 from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import Relay
 from mast_swarm.errors import MastError
@@ -337,22 +338,34 @@ def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: 
         needed = cost.decentral_bytes(setting.model, environments, agents, density, device.type, held)
         what = f"{environments:,} x {agents:,} robots, with {kept} of who knows what of whom,"
         cost.check_fits(what, needed, free_memory(device), _FEWER)
+    flops, source = arithmetic(device, setting.precision)
     with torch.inference_mode():
         setting.alone(1, WARM[0]).step()
     memory = Memory(device)
     for environments, agents in pairs:
-        rows.append(_decentral_row(setting, environments, agents, memory, config.relay_radius))
+        rows.append(_decentral_row(setting, environments, agents, memory, config.relay_radius, flops))
         report(rows[-1])
-    about = setting.heading("decentral", about, pairs[0][1])
-    return about | {"settled_steps": SETTLED, "relay_radius": config.relay_radius, "rows": rows}
+    return setting.heading("decentral", about, pairs[0][1]) | {
+        "settled_steps": SETTLED,
+        "relay_radius": config.relay_radius,
+        "flops_a_second": flops,
+        "flops_from": source,
+        "rows": rows,
+    }
 
 
 @torch.inference_mode()
 def _decentral_row(
-    setting: Setting, environments: int, agents: int, memory: Memory, relay_radius: float | Literal["auto"] | None
+    setting: Setting,
+    environments: int,
+    agents: int,
+    memory: Memory,
+    relay_radius: float | Literal["auto"] | None,
+    flops: float,
 ) -> dict[str, Any]:
     loop = setting.alone(environments, agents, relay_radius)
     _settle(loop, setting.policy, range(environments))
+    floor = _floor_alone(setting, loop, flops)  # before memory is measured, of which it takes some
 
     def step(clock: Clock) -> None:
         """Moving and observing are not counted."""
@@ -371,6 +384,7 @@ def _decentral_row(
         "agents": agents,
         "relay_radius_m": loop.actor.channel.radius if loop.actor.channel else None,
         **_arithmetic_alone(setting, agents),
+        **floor,
         "step_ms": whole,
         "captured": captured is not None,  # as one CUDA graph, moving, observing and the metrics among it
         "plain_ms": plain,
@@ -387,6 +401,16 @@ def _arithmetic_alone(setting: Setting, agents: int) -> dict[str, float]:
     if setting.model.attention_radius is None:
         return {}
     return {"flops_per_robot": cost.alone_flops(setting.model, setting.density(agents))}
+
+
+def _floor_alone(setting: Setting, loop: Loop, flops: float) -> dict[str, Any]:
+    """What robots compute to decide from what they hold now, and the time that the arithmetic alone takes."""
+    state = loop.actor.run.state  # type: ignore[attr-defined]
+    work, robots = decentral.count(setting.policy, state), state.alive.numel()
+    return {
+        "rows_per_robot": [rows / robots for rows in work.rows],
+        "floor_ms": 1e3 * cost.decided_flops(setting.model, robots, work) / flops,
+    }
 
 
 def _settle(loop: Loop, policy: Policy, seeds: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mast_swarm.comms.decentral import ROWS
+from mast_swarm.comms.decentral import ROWS, Work
 from mast_swarm.errors import MastError
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.tasks.base import ROBOT_BYTES
@@ -32,13 +32,33 @@ def forward_flops(config: PolicyConfig, neighbours: float) -> float:
 
     A product of a row with a matrix [m, n] is 2 m n. The perception is the one for numbers (mlp).
     """
+    layers = [1.0] * config.layers
+    return _flops(config, 1.0, layers, layers, layers, [neighbours] * config.layers)
+
+
+def decided_flops(config: PolicyConfig, robots: int, work: Work) -> float:
+    """Floating-point operations of a step in which so many robots each decide alone: what `decentral.count` counts, and
+    every robot's perception."""
+    return _flops(config, robots, work.queries, [work.messages, *work.rows[:-1]], work.rows, work.pairs)
+
+
+def _flops(
+    config: PolicyConfig,
+    perceived: float,
+    queries: Sequence[float],
+    keys: Sequence[float],
+    rows: Sequence[float],
+    pairs: Sequence[float],
+) -> float:
+    """The operations on that many rows: perceived, made queries, and keys and values of, and computed in each layer."""
     d, message = config.width, config.message_width
     perception = math.prod(config.observation_shape) * 2 * d + 2 * d * message
     lift = message * d if message != d else 0
-    block = 3 * d * d + d * d + 2 * d * 2 * d  # queries, keys and values; output; MLP of hidden width 2 d
-    attention = 2 * d * neighbours  # scores, and the weighted sum of values
+    block = d * d + 2 * d * 2 * d  # output; MLP of hidden width 2 d
+    attention = 2 * d  # a score, and a share in the weighted sum of values
     head = d * 2 * d + 2 * d * config.outputs
-    return 2.0 * (perception + lift + config.layers * (block + attention) + head)
+    blocks = d * d * sum(queries) + 2 * d * d * sum(keys) + block * sum(rows) + attention * sum(pairs)
+    return 2.0 * (perceived * perception + keys[0] * lift + blocks + rows[-1] * head)
 
 
 def alone_rows(config: PolicyConfig, density: float) -> list[float]:

@@ -39,6 +39,7 @@ _TIMES = {
         "step_ms": "whole step: hear, pass on, decide",
         "relay": "of it: hear and pass on",
         "central_ms": "one forward pass for all",
+        "floor_ms": "arithmetic floor of the step",
     },
 }
 _LOOKS: tuple[dict[str, Any], ...] = (
@@ -110,6 +111,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         cells["dense forward"] = duration(row["dense_ms"]) if "dense_ms" in row else "-"
         cells["floor"] = duration(row["floor_ms"])
     if "central_ms" in row:
+        cells["floor"] = duration(row["floor_ms"]) if "floor_ms" in row else "-"
         cells |= {"central": duration(row["central_ms"]), "ratio": f"{row['ratio']:.1f}x"}
     cells["robots/s"] = f"{1e3 * _robots(row) / row['step_ms']:,.0f}"
     return cells | {"memory": memory(row["peak_bytes"])}
@@ -125,6 +127,9 @@ def conclusions(result: Mapping[str, Any]) -> list[str]:
                 f"{grown['from']:,} to {grown['to']:,} robots: {name} takes {grown['times_time']:.2f}x the time, "
                 f"{grown['times_faster_than_n']:.2f}x of linear (fit: {_fit(grown)})"
             )
+    if alone := [row for row in result["rows"] if "floor_ms" in row and "central_ms" in row]:
+        times = ", ".join(f"{row['step_ms'] / row['floor_ms']:.1f}x ({_team(row)})" for row in alone)
+        found.append(f"against the floor, a whole step takes {times} the time")
     for dense in result.get("against_dense", ())[-2:]:
         found.append(f"{dense['agents']:,} robots: a dense forward pass takes {dense['ratio']:.1f}x the time")
     trained = result.get("training")
