@@ -164,6 +164,16 @@ def _success(size: dict[str, Any], policy: str, t: float) -> tuple[float, float]
     return next(((row["mean"], row["ci95"]) for row in rows if row["t"] == t), None)
 
 
+def one_start() -> str:
+    """100,000 robots on one start state: centralized, and each alone with a relay radius."""
+    times, body = (50.0, 100.0, 200.0, 400.0, 800.0), []
+    for name, file in (("centralized", "central"), ("each robot alone, 1 s per hop, relay radius `auto`", "alone")):
+        rows = json.loads((DOCS / f"results/navigation/scale/one/{file}.json").read_text())["rows"]
+        found = {row["t"]: f"{row['mean']:.3f}" for row in rows if row["metric"] == "success_rate"}
+        body.append([name, *(found[t] for t in times)])
+    return table(["`mast-m`, 100,000 robots, one start state", *(f"t = {t:g} s" for t in times)], body)
+
+
 def alone() -> str:
     """What one robot holds and computes when it decides alone."""
     found = json.loads((ROOT / "benchmarks/results/alone.json").read_text())
@@ -183,6 +193,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "alone": alone,
     "scale-summary": summary,
     "scale-success": success_table,
+    "scale-one": one_start,
     "scale-cpu": lambda: bench_block("scale", "cpu", STEP, PASS),
     "scale-gpu": lambda: bench_block("scale", "cuda", STEP, PASS),
     "scale-strips": strips_estimate,
