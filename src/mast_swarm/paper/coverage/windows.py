@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.coverage.common import C
 from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, curves, judged, sign
+from mast_swarm.paper.judge import Judged, blank, judged, sign
 from mast_swarm.paper.measured import difference
 
 if TYPE_CHECKING:
@@ -49,13 +49,25 @@ def _window_rows(found: Found) -> list[Row]:
 
 
 def _window_draw(found: Found, figure: Figure) -> None:
-    axes = figure.subplots()
-    curves(axes, found, list(found.cells), "cost")
-    axes.set(ylabel="cost", ylim=(0, 1.02))
-    if axes.lines:
-        axes.legend(fontsize=8)
-    else:
+    from mast_swarm.view.style import policy_colour
+
+    axes, words = figure.subplots(), {"M": "with the component mask", "L": "without"}
+    for number, (variant, name) in enumerate(words.items()):
+        cells = [cell.split() for cell in found.results if cell.startswith(variant)]
+        if not cells:
+            continue
+        places = [float(radius) * (0.98 + 0.04 * number) for _, radius in cells]  # side by side
+        costs = [found.measured(f"{variant} {radius}").at(C) for _, radius in cells]
+        means, halves = [cost.mean for cost in costs], [cost.half or 0.0 for cost in costs]
+        axes.errorbar(places, means, halves, fmt="o", capsize=4, color=policy_colour(number), label=name)
+    if not axes.has_data():
         blank(axes)
+        return
+    radii = sorted({float(cell.split()[1]) for cell in found.results})
+    axes.set(xscale="log", xlabel="attention radius (m)", ylabel="cost, averaged over time")
+    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
+    axes.minorticks_off()
+    axes.legend()
 
 
 declare(

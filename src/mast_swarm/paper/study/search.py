@@ -66,9 +66,13 @@ def _search_rows(found: Found) -> list[Row]:
 def _search_draw(found: Found, figure: Figure) -> None:
     axes = figure.subplots()
     if "search" in found.results:
-        values = [row["value"] for row in found["search"].table.to_pylist() if row["value"] is not None]
-        axes.plot(values, ".", label="trial")
-        axes.plot(np.maximum.accumulate(values), label="best so far")
+        trials = [row for row in found["search"].table.to_pylist() if row["value"] is not None]
+        values, last = [trial["value"] for trial in trials], max(trial["epochs"] for trial in trials)
+        for name, marker, whole in (("to its last epoch", "o", True), ("ended early", "x", False)):
+            shown = [(n, trial["value"]) for n, trial in enumerate(trials) if (trial["epochs"] == last) == whole]
+            if shown:
+                axes.plot(*zip(*shown, strict=True), marker, label=name)
+        axes.plot(np.maximum.accumulate(values), label="best so far", drawstyle="steps-post")
         axes.legend()
     else:
         blank(axes)
