@@ -295,8 +295,8 @@ MEASURED = [  # environments, robots, device, bytes: from the files in benchmark
     (100, 100, "cuda", 4.84e9),
     (1, 1_000, "cuda", 1.23e9),
     (1, 10_000, "cuda", 6.88e9),
-    (9, 100, "cpu", 2.66e8),
-    (1, 1_000, "cpu", 4.12e8),
+    (9, 100, "cpu", 2.54e8),
+    (1, 1_000, "cpu", 3.16e8),
 ]
 
 
