@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,6 +238,19 @@ class Observing(Strolling):
         return replace(seen, **{k: v(seen) if callable(v) else v for k, v in self.parts.items()})
 
 
+class Sighting(Strolling):
+    """A world whose robots sense things that there are to find."""
+
+    def __init__(self, sights: torch.Tensor) -> None:
+        super().__init__(Config())
+        self.sights = sights
+
+    def observe(self, state: State) -> Any:
+        seen = super().observe(state)
+        sights = self.sights.expand(len(seen.features), *self.sights.shape)  # the same in every environment
+        return SimpleNamespace(**{f.name: getattr(seen, f.name) for f in fields(seen)}, sights=sights)
+
+
 class Counting(Strolling):
     """Keeps a number between calls."""
 
@@ -317,6 +330,12 @@ def one_way(seen: Any) -> Graph:
             lambda: MovingOnSight(Config()),
             ["observe changes state.positions in place: a state is a value; use dataclasses.replace"],
         ),
+        (lambda: Sighting(torch.zeros(5, 2)), ["MastError: `sights` of the observation have shape [3, 5, 2]"]),
+        (lambda: Sighting(torch.full((5, 1, 2), torch.nan)), ["sights hold NaN"]),
+        (
+            lambda: Sighting(torch.tensor([[9.0, 0.0], [0.0, 3.0]]).repeat(5, 1, 1)),
+            ["sights are not sorted: give the farthest last"],
+        ),
         (lambda: Blind(Config()), ["the observation has no graph: return a mast_swarm.Observation"]),
     ],
 )
@@ -324,6 +343,11 @@ def test_observations(world: Any, findings: list[str]) -> None:
     wrong = mending(world())
     for finding in findings:
         assert any(line.startswith(f"robots observe what was promised: {finding}") for line in wrong), wrong
+
+
+def test_sights_end_where_there_is_nothing_more() -> None:
+    sights = torch.tensor([[3.0, 0.0], [torch.inf, torch.inf]]).repeat(5, 1, 1)
+    assert len(check_world(Sighting(sights))) == 7
 
 
 def test_directed_links_may_carry_one_way() -> None:

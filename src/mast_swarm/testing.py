@@ -19,6 +19,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
+from mast_swarm.survey import sights_of
 from mast_swarm.tasks.base import Controller, FunctionController, Task, numbered
 from mast_swarm.tasks.world import State, World
 
@@ -194,6 +195,17 @@ def _observes(world: AnyWorld) -> Findings:
         yield f"observations have {have}, but the config says goals = {world.config.goals}"
     if goals is not None and (goals.ndim != 3 or goals.shape[0] != batch or goals.shape[2] != 2):
         yield f"goals have shape {list(goals.shape)}: expected [{batch}, G, 2]"
+    if getattr(observation, "sights", None) is not None:
+        yield from _sights(sights_of(observation))
+
+
+def _sights(sights: Tensor) -> Findings:
+    if not sights.is_floating_point() or bool(sights.isnan().any()):
+        yield "sights hold NaN, or are no floating-point numbers: where there is nothing more to sense, give infinity"
+        return
+    away = torch.linalg.vector_norm(sights, dim=-1)
+    if bool((away[..., 1:] < away[..., :-1]).any()):
+        yield "sights are not sorted: give the farthest last, as what is nearer than it counts as searched"
 
 
 def _graph(observation: Observed, batch: int, agents: int) -> Findings:

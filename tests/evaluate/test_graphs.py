@@ -480,8 +480,9 @@ def test_a_captured_rollout_of_robots_alone(
     apart: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of `mast-m-sharp` with its maps. In half precision the first captured period alone, to a rounding of its 5 m: products of more rows, some of them
-    nobody's, may take another algorithm, which sums in another order, and a closed loop goes its own way from there."""
+    """Of `mast-m-sharp` with its maps. In half precision the first captured period alone, to a rounding of its 5 m:
+    products of more rows, some of them nobody's, may take another algorithm, which sums in another order, and a closed
+    loop goes its own way from there."""
     monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     monkeypatch.setattr(wide, "NARROW", 0)  # the same kernels, as above
     world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=agents), "cuda")
