@@ -46,10 +46,15 @@ def lacking(found: Found) -> str:
     spent = sum(EPOCHS[task] * count for task, count in learned) + trials * TRIED
     spent += sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
     epochs = trials + sum(count for _, count in learned)
-    parts = [f"{len(trained)} policies to train"] * bool(trained) + [f"{len(rest)} cells to run"] * bool(rest)
+    parts = [f"{_many(len(trained), 'policy', 'policies')} to train"] * bool(trained)
+    parts += [f"{_many(len(rest), 'cell', 'cells')} to run"] * bool(rest)
     parts += [f"{given['trials']} trials of a search" for given in searched]
     count = f"{len(cells)} of {len(found.cells)} cells are missing"
     return f"{count}: {', '.join(parts)} ({epochs} epochs), about {spent / 3600:.1f} h on an H200"
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
 
 
 def sign(difference: Estimate, *, wanted: int) -> str:

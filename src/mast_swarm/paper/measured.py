@@ -20,10 +20,11 @@ class Estimate:
     mean: float
     half: float | None
     signed: bool = False  # a difference: shown with its sign
+    paired: bool = True  # a difference: over the same start states, one by one; if not, it says so
 
     def __str__(self) -> str:
         mean = f"{self.mean:+.3f}" if self.signed else f"{self.mean:.3f}"
-        return mean + ("" if self.half is None else f" ± {self.half:.3f}")
+        return mean + ("" if self.half is None else f" ± {self.half:.3f}") + " (unpaired)" * (not self.paired)
 
     @property
     def above_zero(self) -> bool:
@@ -87,7 +88,7 @@ def difference(one: Measured, other: Measured, metric: str, t: float | None = No
     first, second = one.values(metric, t), other.values(metric, t)
     if first is None or second is None or len(first) != len(second):
         a, b = one.at(metric, t), other.at(metric, t)
-        return Estimate(a.mean - b.mean, float(np.hypot(a.half or 0.0, b.half or 0.0)), signed=True)
+        return Estimate(a.mean - b.mean, float(np.hypot(a.half or 0.0, b.half or 0.0)), signed=True, paired=False)
     return bootstrap(first - second)
 
 

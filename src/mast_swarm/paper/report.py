@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mast_swarm.files import whole_file
 from mast_swarm.paper.claims import CLAIMS
-from mast_swarm.paper.experiment import NOT_RUN, Report, Row, Size
+from mast_swarm.paper.experiment import NOT_RUN, Found, Report, Row, Size
+from mast_swarm.paper.judge import lacking
 
 
 def write_report(reports: list[Report], out: Path, size: Size) -> Path:
@@ -48,8 +49,12 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
     parts = [
         "# Every figure, table and claim of the paper\n\n",
         "A page that `mast reproduce --all --report` writes; nothing here is written by hand. Numbers are means with "
-        "half of their 95 % interval. *Within interval* means that the interval of the difference contains 0. "
-        "Differences are paired over the same start states, by the bootstrap, where every episode is kept.\n\n",
+        "half of their 95 % interval. *Holds* means what the column *measured how* says: that the interval of a "
+        "difference lies on the paper's side of 0, that numbers are in the order or near the values of the paper, or "
+        "that a figure or table is there. *Within interval* means that the interval of the difference contains 0, "
+        "*partly* that some parts of a claim hold. Differences are paired over the same start states, by the "
+        "bootstrap, unless they say that they are not. `mast-m` is a policy of our own recipe, "
+        "`mast-m-paper` is of the paper's recipe.\n\n",
         "**These are numbers of `--quick`: they say nothing.**\n\n" if size.quick else "",
         f"Of {len(CLAIMS)}: {total}. [Every cell with its hardware and time](cells.md).\n\n",
         _table(head, body),
@@ -60,8 +65,8 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         parts.append(
             f"### {experiment.name}\n\n{experiment.title[0].upper()}{experiment.title[1:]} ({experiment.paper}). "
         )
-        lack = f", {report.lacking} are missing" if report.lacking else ""
-        parts.append(f"{len(report.cells)} cells{lack}: `mast reproduce {experiment.name}`.")
+        lack = f" {lacking(Found(report.cells, report.results, size))}." if report.lacking else ""
+        parts.append(f"{len(report.cells)} cells: `mast reproduce {experiment.name}`.{lack}")
         parts.append(f" {experiment.notes}\n\n" if experiment.notes else "\n\n")
         if (out / "figures" / f"{experiment.name}.png").exists():
             pdf = f"([PDF](figures/{experiment.name}.pdf))"

@@ -46,6 +46,8 @@ def _gains(found: Found, ours: str, other: str) -> dict[tuple[int, int], float]:
 
 def _ends(gains: Mapping[tuple[int, int], float]) -> str:
     low, high = min(gains, key=lambda at: gains[at]), max(gains, key=lambda at: gains[at])
+    if len(gains) == 1:
+        return f"{gains[low]:+.0f} % at {low}, the only cell run"
     return f"{gains[low]:+.0f} % {low} to {gains[high]:+.0f} % {high}, {len(gains)} cells"
 
 
@@ -59,14 +61,18 @@ def _grid_rows(found: Found) -> list[Row]:
     def least() -> Judged:
         gains = _gains(found, "mast-m", "d-cvt")
         low = min(gains, key=lambda at: gains[at])
-        verdict = either(min(gains.values()) > 0, low[0] == 8)
-        return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, "below d-cvt everywhere; least with 8 robots"
+        corner = gains.get((8, 8), np.nan)
+        verdict = either(min(gains.values()) > 0, low == (8, 8), abs(corner - 6) < 5)
+        why = f"judged on mast-m: everywhere, least at (8, 8), by 6 % give or take 5; at (8, 8) {corner:+.0f} %"
+        return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, why
 
     def most() -> Judged:
         gains = _gains(found, "mast-m", "d-cvt")
         high = max(gains, key=lambda at: gains[at])
         verdict = either(abs(gains[high] - 43) < 10, high[0] >= 32)
-        return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, f"most at {high}: {gains[high]:+.0f} %"
+        there = ", ".join(f"{at} {gains[at]:+.0f} %" for at in ((32, 32), (40, 32)) if at in gains)
+        why = f"judged on mast-m: within 10 points of 43 %, 32 robots or more; most at {high}: {gains[high]:+.0f} %"
+        return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, f"{why}; {there}"
 
     def matters() -> Judged:
         gains = _gains(found, "mast-m", "d-cvt")
@@ -81,7 +87,7 @@ def _grid_rows(found: Found) -> list[Row]:
         verdict = either(
             max(gains, key=lambda at: gains[at])[0] >= 56, max(gains.values()) > 40, min(gains.values()) < 0
         )
-        why = f"with the same five maps on both sides: {same}; the paper: -4 % to +58 %"
+        why = f"judged on mast-m, which has a fifth map; with the same five maps on both sides: {same}"
         return listed("mast-m-paper", "lpac-k3"), _ends(gains), verdict, why
 
     judges = {51: least, 52: most, 53: matters, 54: lpac}

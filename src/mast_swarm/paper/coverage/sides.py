@@ -35,13 +35,16 @@ def _side_rows(found: Found) -> list[Row]:
         return found.measured(f"{policy} {side}").at(C).mean
 
     def listed(policy: str) -> str:
-        return ", ".join(f"{mean(policy, s):.3f}" for s in sides if f"{policy} {s}" in found.results) or "not run"
+        there = [s for s in sides if f"{policy} {s}" in found.results]
+        only = f" at {there[0]} m, the only side run" if len(there) == 1 < len(sides) else ""
+        return ", ".join(f"{mean(policy, s):.3f}" for s in there) + only or "not run"
 
     def steady() -> Judged:
         gaps = [difference(found.measured(f"mast-m {s}"), found.measured(f"d-cvt {s}"), C) for s in sides]
         levels = [mean("mast-m", s) for s in sides]
         verdict = either(all(gap.below_zero for gap in gaps), float(np.ptp(levels)) < 0.03)
-        return listed("mast-m-paper"), listed("mast-m"), verdict, f"d-cvt {listed('d-cvt')}; steady: within 0.03"
+        why = f"judged on mast-m; d-cvt {listed('d-cvt')}; steady: within 0.03"
+        return listed("mast-m-paper"), listed("mast-m"), verdict, why
 
     def closes() -> Judged:
         gaps = [
@@ -49,8 +52,12 @@ def _side_rows(found: Found) -> list[Row]:
         ]
         verdict = either(gaps[0].below_zero, not gaps[1].below_zero)
         text = f"{gaps[0]} at {sides[0]} m, {gaps[1]} at {sides[-1]} m"
-        seen = f"; lpac-k3-seen {listed('lpac-k3-seen')}"
-        return listed("mast-m-paper"), text, verdict, f"mast-m minus lpac-k3, paired{seen}"
+        why = "mast-m, which has a fifth map, minus lpac-k3"
+        for s in sides:
+            if f"lpac-k3-seen {s}" in found.results:
+                equal = difference(found.measured(f"mast-m {s}"), found.measured(f"lpac-k3-seen {s}"), C)
+                why += f"; minus lpac-k3-seen, which has it too, {equal} at {s} m"
+        return listed("mast-m-paper"), text, verdict, why
 
     def figure_(name: str) -> Judged:
         done = present(found, found.cells)
@@ -63,7 +70,8 @@ def _side_rows(found: Found) -> list[Row]:
         }
         text = "; ".join(f"{p} " + ", ".join(f"{v:.3f}" for v in values) for p, values in ratio.items())
         verdict = either(slope["mast-m"] > 0.01, slope["lpac-k3"] <= 0.01)
-        return "-", text, verdict, f"change per km: mast-m {slope['mast-m']:+.3f}, lpac-k3 {slope['lpac-k3']:+.3f}"
+        change = ", ".join(f"{p} {value:+.3f}" for p, value in slope.items())
+        return "-", text, verdict, f"ratios of time averages; change per km: {change} (worse: above 0.01)"
 
     judges: dict[int, Any] = {
         46: steady,

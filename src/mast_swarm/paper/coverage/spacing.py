@@ -39,7 +39,11 @@ def _spacing_rows(found: Found) -> list[Row]:
         text = ", ".join(f"{p} {column(p, 'unevenness').mean():.2f}" for p in present(found, SPACED))
         under = ", ".join(f"{p} {column(p, 'importance').mean():.1f}" for p in present(found, SPACED))
         verdict = HOLDS if gap.below_zero else FAILS if gap.above_zero else LEVEL
-        why = f"lpac-k3 minus mast-m {gap}; importance under robots in units of its mean: {under}"
+        why = f"20 environments, lpac-k3 minus mast-m {gap}"
+        if "lpac-k3-seen" in found.results:
+            equal = bootstrap(column("lpac-k3-seen", "unevenness") - column("mast-m", "unevenness"))
+            why += f", lpac-k3-seen, which has mast-m's five maps, {equal}"
+        why += f"; importance under robots in units of its mean: {under}"
         return "-", text, verdict, f"spread of the distance to the nearest robot over its mean, N = 64, F = 8; {why}"
 
     return [judged(found, 58, uniform)]
