@@ -93,7 +93,10 @@ def _encoding_rows(found: Found) -> list[Row]:
             text += f"; loss to N = 1000, {name}: " + ", ".join(f"{e} {value:.3f}" for e, value in lost.items())
         sensitive = all(wide[e] > narrow[e] for e in narrow)
         why = "some above 0.9, ape-l not, more lost without a window, less than 0.1 with it; "
-        why += f"{SHORT} epochs, {len(there)} of {len(ENCODINGS) * len(windows)} models; from a note of the paper's source that is not printed"
+        why += (
+            f"{SHORT} epochs, {len(there)} of {len(ENCODINGS) * len(windows)} models; from a note of the source that "
+        )
+        why += "is not printed"
         return text, "-", either(above > 0, poor, sensitive, max(narrow.values()) < 0.1), why
 
     judges = {12: trained, 16: study, 17: masked, 18: local, 19: clairvoyant}
