@@ -40,6 +40,16 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def check_writable(folder: Path) -> None:
+    """Make a folder, and raise an error in one line if nothing can be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise MastError(f"cannot write to {folder}: {error.strerror or error}; give another --out") from None
+
+
 def new_file(path: str | Path, verb: str, endings: Collection[str]) -> Path:
     """The path itself if a file is to be made there: it has one of the endings, and nothing is there yet. verb: what is
     done, as `export` to a file."""

@@ -74,7 +74,7 @@ def test_a_damaged_cell_counts_as_missing(tmp_path: Path, damage: str, capsys: p
     else:
         pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
     assert Store(tmp_path).load(cell) is None
-    assert "made anew" in capsys.readouterr().err
+    assert "counts as missing" in capsys.readouterr().err
     fresh = Store(tmp_path)
     fresh.save(cell, result([1.0]))
     found = Store(tmp_path).load(cell)

@@ -102,7 +102,7 @@ def test_a_second_run_runs_nothing_but_what_is_damaged(
     before = pq.read_table(path)
     path.write_bytes(path.read_bytes()[:-100])
     assert mast(*args) == 0 and ran == [cell.key]
-    assert "made anew" in capsys.readouterr().err
+    assert "counts as missing" in capsys.readouterr().err
     assert pq.read_table(path).to_pydict() == before.to_pydict()
 
 
@@ -126,6 +126,32 @@ def test_unknown_experiments_and_bad_settings_end_in_one_line(
     assert mast("reproduce", "--adopt", tmp_path / "nothing") == 2 and "summary.json" in one_line(capsys)
 
 
+def test_a_folder_that_takes_no_files_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(running, "_run_missing", lambda *given: pytest.fail("something ran"))
+    for name in ("starts", "baselines"):
+        for out in (tmp_path / "file", tmp_path / "file" / "below"):
+            assert mast("reproduce", name, "--quick", "--out", out) == 2
+            assert f"cannot write to {out}" in one_line(capsys)
+
+
+def test_words_that_no_cell_has_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "scenarios", "--quick", "--out", tmp_path / "out")
+    assert mast(*args, "--only", "graph", "zircle") == 2
+    assert "unknown word of --only 'zircle'" in one_line(capsys)
+    assert not list((tmp_path / "out").glob("*/*"))
+    assert mast(*args, "--list", "--only", "graph") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown and all("graph" in line for line in shown)
+
+
+def test_cells_are_called_by_what_they_differ_in() -> None:
+    names = [cell.label for name in ("delays", "coverage-grid") for cell in EXPERIMENTS[name].cells(Size()).values()]
+    assert len(set(names)) == len(names) and {"l-paper-clusters-n100-d0.3", "lpac-k3-seen-n8-f16-s1024"} <= set(names)
+
+
 def test_results_are_those_of_the_clone_that_a_command_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mast_swarm.__file__", str(tmp_path / "site-packages/mast_swarm/__init__.py"))
@@ -133,6 +159,18 @@ def test_results_are_those_of_the_clone_that_a_command_runs_in(tmp_path: Path, m
     (tmp_path / "docs/results/cells").mkdir(parents=True)
     assert folder(ReproduceConfig()) == tmp_path / "docs/results"
     assert folder(ReproduceConfig(out=Path("mine"))) == Path("mine")
+
+
+@pytest.mark.slow
+def test_the_list_calls_a_damaged_cell_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "scenarios", "--quick", "--device", "cpu", "--jobs", 1, "--only", "graph-text")
+    assert mast(*args, "--out", tmp_path) == 0 and mast(*args, "--out", tmp_path, "--list") == 0
+    assert "there    graph-text" in capsys.readouterr().out
+    (path,) = tmp_path.glob("cells/graph-text*.parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert mast(*args, "--out", tmp_path, "--list") == 0
+    printed = capsys.readouterr()
+    assert "missing  graph-text" in printed.out and "counts as missing" in printed.err
 
 
 def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

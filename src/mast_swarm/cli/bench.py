@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mast_swarm.cli.reading import UNSET, make_folder, parse
+from mast_swarm.cli.reading import UNSET, parse
 from mast_swarm.errors import unknown
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig, ScaleConfig, WorldBenchConfig
+from mast_swarm.files import check_writable
 from mast_swarm.tasks import DEFAULT
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.train.config import recipe, recipes
@@ -43,7 +44,7 @@ def _bench_train(config: TrainBenchConfig) -> None:
     from mast_swarm.view.terminal import train_table
 
     device = pick_device(config.device)
-    make_folder(config.out)
+    check_writable(config.out)
     found = bench_train(chosen, device, compare=config.compare)
     made = config.out / f"{file_name(f'train-{task.name}', found['device'])}.json"
     write_json(made, found)
@@ -67,7 +68,7 @@ def _bench_teams(config: ScaleConfig | WorldBenchConfig | DecentralBenchConfig) 
         DecentralBenchConfig: bench.bench_decentral,
     }
     device = pick_device(config.device)
-    make_folder(config.out)
+    check_writable(config.out)
     result = runs[type(config)](config, device, lambda row: print(scale.row_line(row), flush=True))
     Console().print(scale.bench_table(result))
     title = result["benchmark"] if result["task"] == DEFAULT else f"{result['benchmark']}-{result['task']}"

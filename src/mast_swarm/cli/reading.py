@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -134,11 +133,3 @@ def option(args: list[str], name: str) -> str | None:
         if given.startswith(f"{name}="):
             return given.removeprefix(f"{name}=")
     return None
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder before anything is measured."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MastError(f"cannot write to {folder}: {error.strerror}; give another --out") from None

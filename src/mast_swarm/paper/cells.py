@@ -106,7 +106,7 @@ class Store:
         except (OSError, KeyError, ValueError, TypeError, pa.ArrowException):
             whole = same = False
         if not (whole and same):
-            print(f"mast: {path} is damaged or of other settings: it will be made anew", file=sys.stderr)
+            print(f"mast: {path} is damaged or of other settings: it counts as missing", file=sys.stderr)
             return None
         return Result(table, notes["about"])
 
@@ -160,11 +160,17 @@ def evaluation(task: str, policy: str | Cell, *, label: str = "", **settings: An
     given = {name: value for name, value in settings.items() if value is not None}
     if isinstance(policy, Cell):
         who: dict[str, Any] = {"policy": "trained", "trained": {"kind": policy.kind, **policy.settings}}
-        return Cell("evaluate", {"task": task, **who, **given}, label or policy.label, policy)
+        return Cell("evaluate", {"task": task, **who, **given}, label or _label(policy.label, given), policy)
     known = weights(task, policy)
     who = {"policy": policy, **({} if known is None else {"weights": known})}
-    parts = (policy, given.get("scenario"), f"d{given['delay']:g}" if "delay" in given else None)
-    return Cell("evaluate", {"task": task, **who, **given}, label or "-".join(str(p) for p in parts if p is not None))
+    return Cell("evaluate", {"task": task, **who, **given}, label or _label(policy, given))
+
+
+def _label(policy: str, given: Mapping[str, Any]) -> str:
+    """What an evaluation is called: the policy, and the settings in which experiments differ."""
+    marks = {"agents": "n", "features": "f", "side": "s", "delay": "d"}
+    parts = [policy, *([given["scenario"]] if "scenario" in given else [])]
+    return "-".join([*parts, *(f"{mark}{given[name]:g}" for name, mark in marks.items() if name in given)])
 
 
 def training(task: str, recipe: str, label: str, **settings: Any) -> Cell:

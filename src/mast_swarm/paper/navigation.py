@@ -144,7 +144,8 @@ def _scenario_rows(found: Found) -> list[Row]:
     def drawn() -> Judged:
         count = {p: len(present(found, (f"{p} {n}" for n in names))) for p in ("mast-m-paper", "mast-m")}
         texts = [f"{number} of {len(names)} curves" for number in count.values()]
-        return texts[0], texts[1], HOLDS if count["mast-m"] == len(names) else PARTLY, "the figure"
+        whole = all(number == len(names) for number in count.values())
+        return texts[0], texts[1], HOLDS if whole else PARTLY, "the figure"
 
     def falls() -> Judged:
         sizes = [name for name in names if name.startswith("clusters")]
@@ -179,7 +180,7 @@ def _scenario_rows(found: Found) -> list[Row]:
         for policy in ("mast-m-paper", "mast-m", "dhba-8"):
             if found.has(f"{policy} {name}" for name in names):
                 ends = [end(policy, name) for name in names]
-                rank = float(spearmanr(together, ends).statistic) if len(set(ends)) > 1 else 0.0
+                rank = float(spearmanr(together, ends).statistic) if len(set(ends)) > 1 < len(set(together)) else 0.0
                 texts[policy], strong[policy] = f"rank correlation {rank:+.2f}", rank > 0.7
         best = f"{texts.get('mast-m', 'not run')}; dhba-8 {texts.get('dhba-8', 'not run')}"
         connected = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, together, strict=True))
@@ -269,9 +270,12 @@ def _delay_draw(found: Found, figure: Figure) -> None:
     for axes, letter in zip(top.subplots(1, 2, sharey=True), "LM", strict=True):
         chosen = [f"{letter} best {tau:g}" for tau in (0.2, 0.25, 0.4, 0.5, 0.6, 0.75, 0.8, 1.0)]
         curves(axes, found, [f"{letter} best central", *chosen], S, lambda name: name.split()[-1])
-        axes.set_title(f"MAST-{letter}", loc="left")
+        axes.set_title(f"MAST-{letter}, our best", loc="left")
         axes.set(ylim=(0, 1.02))
-        axes.legend(title="tau / dt", fontsize=7)
+        if axes.lines:
+            axes.legend(title="tau / dt", fontsize=7, ncols=2)
+        else:
+            blank(axes)
     axes = bottom.subplots()
     for number, (letter, kind) in enumerate((a, b) for a in "ML" for b in ("best", "paper")):
         points = []
@@ -363,7 +367,10 @@ def _variant_draw(found: Found, figure: Figure) -> None:
         curves(axes, found, names, S, lambda name: f"{name[0]} {name.split()[-1]}")
         axes.set_title({"paper": "the paper's recipe", "best": "our best"}[kind], loc="left")
         axes.set(ylim=(0, 1.02), ylabel="success rate")
-        axes.legend(fontsize=8, loc="lower right")
+        if axes.lines:
+            axes.legend(fontsize=8, loc="lower right")
+        else:
+            blank(axes)
 
 
 declare(

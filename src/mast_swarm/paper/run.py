@@ -13,7 +13,7 @@ import torch
 
 import mast_swarm
 from mast_swarm.errors import MastError, unknown
-from mast_swarm.files import whole_file, write_json
+from mast_swarm.files import check_writable, whole_file, write_json
 from mast_swarm.paper import coverage, navigation, properties, rollouts, study  # noqa: F401  (they declare their experiments)
 from mast_swarm.paper.adopt import adopt
 from mast_swarm.paper.cells import Cell, Result, Store
@@ -33,10 +33,12 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
         if name not in EXPERIMENTS:
             raise unknown("experiment", name, EXPERIMENTS)
     store, size = Store(folder(config)), Size(config.quick)
+    if not config.list:
+        check_writable(folder(config))  # before anything is computed
     for given in config.adopt:
         print(f"{given}: {adopt(given, store)} cells taken over", flush=True)
     if config.list:
-        _show(store, size, config.names)
+        _show(store, size, config)
         return []
     chosen = list(EXPERIMENTS) if config.all else list(config.names)
     if not chosen and not config.report:
@@ -44,6 +46,7 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
             return []
         raise MastError(f"name an experiment, or give --all or --report; there are {', '.join(EXPERIMENTS)}")
     cells = {name: dict(EXPERIMENTS[name].cells(size)) for name in chosen}
+    _check_words(config.only, [cell for found in cells.values() for cell in found.values()])
     if not config.kept:
         _run_missing([cell for found in cells.values() for cell in found.values()], store, config)
     for name in chosen:
@@ -72,12 +75,14 @@ def folder(config: ReproduceConfig) -> Path:
     return Path("runs/reproduce")
 
 
-def _show(store: Store, size: Size, names: tuple[str, ...]) -> None:
-    """The experiments and how much of each is there; of those that are named, every cell."""
-    for name in names:
-        for cell in EXPERIMENTS[name].cells(size).values():
-            print(f"{name}  {'there  ' if store.path(cell).exists() else 'missing'}  {cell.name}")
-    if names:
+def _show(store: Store, size: Size, config: ReproduceConfig) -> None:
+    """The experiments and how much of each is there; of those that are named, every cell, or those of --only."""
+    named = {name: list(EXPERIMENTS[name].cells(size).values()) for name in config.names}
+    _check_words(config.only, [cell for found in named.values() for cell in found])
+    for name, found in named.items():
+        for cell in (one for one in found if _meant(one, config.only)):
+            print(f"{name}  {'there  ' if store.load(cell) is not None else 'missing'}  {cell.name}")
+    if config.names:
         return
     width = max(map(len, EXPERIMENTS))
     for name, experiment in EXPERIMENTS.items():
@@ -86,9 +91,21 @@ def _show(store: Store, size: Size, names: tuple[str, ...]) -> None:
         print(f"{name:<{width}}  {there:>3} of {len(cells):>3} cells  {experiment.title}")
 
 
+def _meant(cell: Cell, words: tuple[str, ...]) -> bool:
+    """Whether a cell is one of those of --only; without words all are."""
+    return not words or any(word in cell.name for word in words)
+
+
+def _check_words(words: tuple[str, ...], cells: list[Cell]) -> None:
+    """Raise an error that names the first word of --only that no cell has."""
+    for word in words if cells else ():
+        if not any(word in cell.name for cell in cells):
+            raise unknown("word of --only", word, {cell.label or cell.kind for cell in cells})
+
+
 def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -> None:
     """Run what is not there: first the training that the others need, then the others."""
-    wanted = [cell for cell in cells if not config.only or any(word in cell.name for word in config.only)]
+    wanted = [cell for cell in cells if _meant(cell, config.only)]
     missing = {cell.key: cell for cell in wanted if store.load(cell) is None}
     needed = [cell.needs for cell in missing.values() if cell.needs is not None]
     first = {c.key: c for c in (*needed, *missing.values()) if c.kind == "train" and _untrained(c, store)}
@@ -99,6 +116,7 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     jobs = config.jobs or (1 if cuda else os.cpu_count() or 1)
     workers = pool(config.ray, jobs)
     began, done, total = time.monotonic(), 0, len(first) + len(then)
+    print(f"to train: {len(first)}; to run: {len(then)}; {jobs} at a time", flush=True)
     scratch = folder(config) / "training"
     together = config.together or (_TOGETHER if cuda and config.ray is None else 1)
     trained = families(first.values(), together, scratch)
@@ -174,6 +192,8 @@ def _one(experiment: Experiment, cells: Mapping[str, Cell], store: Store, size: 
         with style():
             figure = Figure(figsize=experiment.shape, layout="constrained")
             experiment.draw(found, figure)
+            if size.quick:
+                figure.suptitle("--quick: these numbers say nothing", fontsize=8, color="gray")
             for kind in ("png", "pdf"):
                 with whole_file(out / "figures" / f"{experiment.name}.{kind}") as part:
                     part.write_bytes(as_bytes(figure, kind))

@@ -121,6 +121,8 @@ def _encoding_draw(found: Found, figure: Figure) -> None:
             axes.set(ylim=(0, 1.02))
     for axes in grid[-1]:
         axes.set_xlabel("robots")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("success rate at 200 s")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside lower center", ncols=5)
