@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, Protocol
@@ -75,7 +77,8 @@ class Local:
 
         def begin(number: int, job: Job) -> None:
             left[number] = job
-            waiting[executor.submit(job.function, *job.arguments)] = number
+            with _interrupts("SIG_BLOCK"):  # a process may start here
+                waiting[executor.submit(_hearing, job.function, *job.arguments)] = number
 
         try:
             for number, job in list(left.items()):  # again
@@ -98,6 +101,26 @@ def _few_threads(threads: int) -> None:
     """Share the cores among processes: those that start here read this before they load any library."""
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
+
+
+@contextmanager
+def _interrupts(how: str) -> Iterator[None]:
+    """SIG_BLOCK: Ctrl-C waits until the end of this; a process that is started within never hears of it, unless it asks
+    to. SIG_UNBLOCK: it is heard, also one that has waited."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hearing(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a process does with a job. At work it hears Ctrl-C; idle it is the other end of a queue that ends it."""
+    with _interrupts("SIG_UNBLOCK"):
+        return function(*arguments)
 
 
 class Ray:
