@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import socket
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +21,7 @@ from mast_swarm.errors import MastError
 
 _TRIES = 3  # of work whose process died
 _REACH = 5.0  # s to wait for an address
+_GROUPS = (2, 50)  # the Ray since which nodes of an autoscaler are of a group
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,8 @@ class Ray:
             raise MastError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from None
 
     def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
-        ray = self.ray
+        ray, jobs = self.ray, list(jobs)
+        self._check_room(max((job.gpus for job in jobs), default=0.0))
         task = ray.remote(max_retries=_TRIES, retry_exceptions=False)(_call)
         waiting = {
             task.options(num_cpus=1, num_gpus=job.gpus, name=job.name).remote(job.function, job.arguments): job
@@ -160,6 +164,25 @@ class Ray:
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
+
+    def _check_room(self, gpus: float) -> None:
+        """Refuse what no machine of the cluster has, for which Ray would wait without a word; where machines may still
+        join, say that we wait."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        have = [(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)) for node in nodes]
+        if any(cpu >= 1 and gpu >= gpus for cpu, gpu in have):
+            return
+        each = ", ".join(f"{count} x {cpu:g} CPU and {gpu:g} GPU" for (cpu, gpu), count in Counter(have).items())
+        told = f"a job takes 1 CPU and {gpus:g} GPU of one machine (--gpus), and the Ray cluster has {each or 'none'}"
+        if not self._may_grow(nodes):
+            raise MastError(f"{told}: give fewer --gpus, or `ray start` on a machine that has them")
+        print(f"{told}: waiting for one that has them", file=sys.stderr, flush=True)
+
+    def _may_grow(self, nodes: list[dict[str, Any]]) -> bool:
+        """Whether there may be an autoscaler. Nodes that `ray up` or KubeRay has started are of a group; an older Ray
+        does not say."""
+        major, minor = map(int, self.ray.__version__.split(".")[:2])
+        return (major, minor) < _GROUPS or any("ray.io/node-group" in node.get("Labels", {}) for node in nodes)
 
     def close(self) -> None:
         self.ray.shutdown()
