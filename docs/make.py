@@ -201,11 +201,14 @@ def assignment_benchmark() -> str:
 
 
 def decentral_benchmark() -> str:
-    rows = [
-        [f"{row['delay']:g}", f"{row['threads']}", f"{row['ratio']:.1f}x"]
-        for row in load("benchmarks/results/decentral.json")["rows"]
-    ]
-    return table(["tau / dt", "threads", "decentralized step / centralized forward pass"], rows)
+    cases: dict[tuple[float, int], list[float]] = {}
+    for row in load("benchmarks/results/decentral.json")["rows"]:
+        cases.setdefault((row["delay"], row["threads"]), []).append(row["ratio"])
+    rows = []
+    for (delay, threads), ratios in cases.items():
+        between = f"{min(ratios):.1f}x" + (f" to {max(ratios):.1f}x" if len(ratios) > 1 else "")
+        rows.append([f"{delay:g}", f"{threads}", f"{len(ratios)}", between])
+    return table(["tau / dt", "threads", "teams", "decentralized step / centralized forward pass"], rows)
 
 
 def against_benchmark() -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +65,63 @@ def test_an_error_arrives_as_it_is(processes: int) -> None:
 def test_a_dead_process_is_replaced(tmp_path: Path) -> None:
     jobs = [Job("dies", dies_once, (str(tmp_path / "mark"),)), Job("lives", square, (3,))]
     assert {job.name: found for job, found in Local(2).run(jobs)} == {"dies": 7, "lives": 9}
+
+
+INTERRUPTED = """
+import sys
+import time
+from pathlib import Path
+
+from mast_swarm.pool import Job, Local
+
+FOLDER = Path(sys.argv[1])
+
+
+def quick():
+    return 1
+
+
+def long(mark):
+    (FOLDER / mark).touch()
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        (FOLDER / f"{mark} heard").touch()
+        raise
+
+
+if __name__ == "__main__":
+    jobs = [Job("quick", quick), Job("long", long, ("long",))]
+    try:
+        for job, _ in Local(2).run(jobs):
+            (FOLDER / job.name).touch()
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+def test_an_interrupt_reaches_work_and_leaves_idle_processes_quiet(tmp_path: Path) -> None:
+    """Ctrl-C goes to all processes of a group: one waits here for work and says nothing, one is at work and is told."""
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    run = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not all((tmp_path / mark).exists() for mark in ("quick", "long")):
+            assert time.monotonic() < until and run.poll() is None
+            time.sleep(0.05)
+        os.killpg(run.pid, signal.SIGINT)
+        told = run.communicate(timeout=30)
+    finally:
+        run.kill()
+    assert told == ("stopped\n", "") and run.returncode == 0
+    assert (tmp_path / "long heard").exists()
 
 
 def test_nobody_at_an_address_is_found_out_quickly() -> None:

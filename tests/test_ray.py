@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,34 @@ def test_an_error_on_a_cluster_is_one_line(cluster: Any, tmp_path: Path, capsys:
             list(workers.run([Job("a", find, ("nothing",))]))
     finally:
         workers.close()
+
+
+@pytest.mark.slow
+def test_what_no_machine_has_is_refused(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--agents", 9, "--episodes", 1, "--steps", 1, "--out", tmp_path / "run", "--ray", cluster.address)
+    assert mast("evaluate", "navigation", "--policy", "lsap", *given, "--gpus", 1) == 2
+    assert "takes 1 CPU and 1 GPU of one machine" in (told := one_line(capsys)) and " x 1 CPU and 0 GPU:" in told
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_what_an_autoscaler_may_bring_is_waited_for(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_NODE_TYPE_NAME", "workers")  # as `ray up` and KubeRay start a node
+        node = cluster.add_node(num_cpus=1)
+    workers = Ray(cluster.address)
+    found: list[int] = []
+    waiting = threading.Thread(target=lambda: found.extend(n for _, n in workers.run([Job("a", abs, (-3,), 1.0)])))
+    try:
+        waiting.start()
+        waiting.join(2.0)
+        assert waiting.is_alive() and "waiting for one that has them" in capsys.readouterr().err
+        cluster.add_node(num_cpus=1, num_gpus=1)
+        waiting.join(60.0)
+        assert found == [3]
+    finally:
+        workers.close()
+        cluster.remove_node(node)
 
 
 def test_an_address_where_nobody_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import signal
 import socket
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, Protocol
@@ -17,6 +21,7 @@ from mast_swarm.errors import MastError
 
 _TRIES = 3  # of work whose process died
 _REACH = 5.0  # s to wait for an address
+_GROUPS = (2, 50)  # the Ray since which nodes of an autoscaler are of a group
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ class Local:
 
         def begin(number: int, job: Job) -> None:
             left[number] = job
-            waiting[executor.submit(job.function, *job.arguments)] = number
+            with _interrupts("SIG_BLOCK"):  # a process may start here
+                waiting[executor.submit(_hearing, job.function, *job.arguments)] = number
 
         try:
             for number, job in list(left.items()):  # again
@@ -100,6 +106,26 @@ def _few_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
+@contextmanager
+def _interrupts(how: str) -> Iterator[None]:
+    """SIG_BLOCK: Ctrl-C waits until the end of this; a process that is started within never hears of it, unless it asks
+    to. SIG_UNBLOCK: it is heard, also one that has waited."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hearing(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a process does with a job. At work it hears Ctrl-C; idle it is the other end of a queue that ends it."""
+    with _interrupts("SIG_UNBLOCK"):
+        return function(*arguments)
+
+
 class Ray:
     """A Ray cluster. Jobs of a machine that dies are run again on others."""
 
@@ -116,7 +142,8 @@ class Ray:
             raise MastError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from None
 
     def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
-        ray = self.ray
+        ray, jobs = self.ray, list(jobs)
+        self._check_room(max((job.gpus for job in jobs), default=0.0))
         task = ray.remote(max_retries=_TRIES, retry_exceptions=False)(_call)
         waiting = {
             task.options(num_cpus=1, num_gpus=job.gpus, name=job.name).remote(job.function, job.arguments): job
@@ -137,6 +164,25 @@ class Ray:
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
+
+    def _check_room(self, gpus: float) -> None:
+        """Refuse what no machine of the cluster has, for which Ray would wait without a word; where machines may still
+        join, say that we wait."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        have = [(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)) for node in nodes]
+        if any(cpu >= 1 and gpu >= gpus for cpu, gpu in have):
+            return
+        each = ", ".join(f"{count} x {cpu:g} CPU and {gpu:g} GPU" for (cpu, gpu), count in Counter(have).items())
+        told = f"a job takes 1 CPU and {gpus:g} GPU of one machine (--gpus), and the Ray cluster has {each or 'none'}"
+        if not self._may_grow(nodes):
+            raise MastError(f"{told}: give fewer --gpus, or `ray start` on a machine that has them")
+        print(f"{told}: waiting for one that has them", file=sys.stderr, flush=True)
+
+    def _may_grow(self, nodes: list[dict[str, Any]]) -> bool:
+        """Whether there may be an autoscaler. Nodes that `ray up` or KubeRay has started are of a group; an older Ray
+        does not say."""
+        major, minor = map(int, self.ray.__version__.split(".")[:2])
+        return (major, minor) < _GROUPS or any("ray.io/node-group" in node.get("Labels", {}) for node in nodes)
 
     def close(self) -> None:
         self.ray.shutdown()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording, recording_name
-from mast_swarm.evaluate.results import episode_table, summarise
+from mast_swarm.evaluate.results import curves, episode_table, interval, summarise
 from mast_swarm.tasks.registry import find
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.report import _line, replay_folder, report
-from mast_swarm.view.terminal import result_table
+from mast_swarm.view.terminal import paired_table, result_table
 
 EPISODES = 5
 
@@ -27,7 +30,7 @@ def table(recordings: list[Recording]) -> pa.Table:
     parts = []
     for recording in recordings:
         keys = {"policy": recording.policy, "task": recording.task, "scenario": recording.scenario, "agents": 9}
-        keys |= {"delay": None, "loss": 0.0, "seed": 0}
+        keys |= {"delay": recording.delay, "loss": 0.0, "seed": 0}
         episodes = [{"start": recording.scenario, "episode": e, "episode_seed": e} for e in range(EPISODES)]
         spread = 0.9 + 0.1 * np.arange(EPISODES)[:, None]
         metrics = {name: values[None] * spread for name, values in recording.metrics.items()}
@@ -42,10 +45,25 @@ def folder_of(folder: Path, recordings: list[Recording]) -> Path:
     return folder
 
 
-def shown(recordings: list[Recording]) -> list[str]:
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(result_table(summarise(table(recordings))))
+def lines_of(shown: Table) -> list[str]:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(shown)
     return console.export_text().splitlines()
+
+
+def shown(recordings: list[Recording]) -> list[str]:
+    return lines_of(result_table(summarise(table(recordings))))
+
+
+def row_of(lines: list[str], policy: str) -> list[str]:
+    """The cells of a policy's row."""
+    return (
+        next(line for line in lines if f" {policy} " in line and line[0] in "│┃")
+        .strip("│┃")
+        .replace("│", " ")
+        .replace("┃", " ")
+        .split()
+    )
 
 
 def test_a_coverage_folder_is_drawn(tmp_path: Path, make_cover: Callable[..., Recording]) -> None:
@@ -77,7 +95,8 @@ def test_the_terminal_shows_success_over_time(make_recording: Callable[..., Reco
     lines = shown([recording])
     assert "success rate (mean ± 95 % interval)" in lines[0]
     assert [f"t = {t} s" in "".join(lines) for t in (0, 50, 100, 110)] == [False, True, True, True]
-    assert f"{1.1 * recording.metrics['success_rate'][50]:.3f} [0.904, 1.000]" in "".join(lines)  # a rate is 1 at most
+    assert f"{1.1 * recording.metrics['success_rate'][50]:.3f} ± " in "".join(lines)
+    assert "the interval of a rate ends at 0 and at 1" in lines[-1]
 
 
 def test_the_terminal_shows_both_costs_at_the_end(make_cover: Callable[..., Recording]) -> None:
@@ -89,3 +108,37 @@ def test_the_terminal_shows_both_costs_at_the_end(make_cover: Callable[..., Reco
         line = next(line for line in lines if recording.policy in line)
         values = [float(part.split()[0]) for part in line.replace("│", "|").split("|")[2:4]]
         assert values == [round(1.1 * float(recording.metrics[m][-1]), 3) for m in ("cost", "cost_time_average")]
+
+
+def test_the_terminal_shows_delays_where_they_differ(make_recording: Callable[..., Recording]) -> None:
+    late, at_once = make_recording(policy="mast-m", delay=0.5), make_recording(policy="dhba-8")
+    lines = shown([late, at_once])
+    assert row_of(lines, "policy")[1] == "delay"
+    assert row_of(lines, "mast-m")[1:3] == ["0.5", "s"] and row_of(lines, "dhba-8")[1] == "none"
+    for alike in ([at_once, make_recording()], [late, make_recording(delay=0.5)]):
+        assert "delay" not in "".join(shown(alike))
+
+
+def test_the_terminal_shows_differences_on_the_same_start_states(make_recording: Callable[..., Recording]) -> None:
+    recordings = [make_recording(policy=policy, steps=110) for policy in ("mast-m", "dhba-8", "lsap")]
+    recordings[1].metrics["success_rate"] = recordings[0].metrics["success_rate"] * 0.5
+    measured = table(recordings)
+    found = paired_table(summarise(measured))
+    assert found is not None
+    lines = lines_of(found)
+    assert "policy minus mast-m, same start states" in lines[0] and "significant where 0 is outside" in lines[-1]
+    assert not any("│ mast-m" in line for line in lines)
+    # The instants of the table above, and the difference episode by episode.
+    assert [f"t = {t} s" in "".join(lines) for t in (0, 50, 100, 110)] == [False, True, True, True]
+    one, other = (curves(measured, policy, "success_rate")[1][:, 50] for policy in ("mast-m", "dhba-8"))
+    mean, half = interval(other - one)
+    assert row_of(lines, "dhba-8")[1:4] == [f"{mean:+.3f}", "±", f"{half:.3f}"] and mean < 0
+    assert row_of(lines, "lsap")[1:4] == ["+0.000", "±", "0.000"]
+
+
+def test_differences_need_two_policies_and_two_start_states(make_recording: Callable[..., Recording]) -> None:
+    two = table([make_recording(), make_recording(policy="dhba-8")])
+    assert paired_table(summarise(table([make_recording()]))) is None
+    assert paired_table(summarise(two.filter(pc.less(two["episode"], 1)))) is None
+    few = paired_table(summarise(two.filter(pc.less(two["episode"], 2))))  # too few for an interval
+    assert few is not None and few.caption == "mean" and "±" not in "".join(lines_of(few))

@@ -79,17 +79,20 @@ def evaluate_verb(args: list[str]) -> None:
 
 
 def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Run with progress bars, draw, show the table; the summary, and what each file is -> its path."""
+    """Run with progress bars, draw, show the tables; the summary, and what each file is -> its path."""
     from rich.console import Console
 
     from mast_swarm.evaluate.run import evaluate
     from mast_swarm.view.report import report
-    from mast_swarm.view.terminal import bars, result_table
+    from mast_swarm.view.terminal import bars, paired_table, result_table
 
     with bars() as bar:
         folder, summary = evaluate(task.name, config, bar(""))
     made = report(folder)
-    Console().print(result_table(summary))
+    console = Console()
+    for table in (result_table(summary), paired_table(summary)):
+        if table is not None:
+            console.print(table)
     return summary, made
 
 

@@ -1,19 +1,19 @@
-"""What the terminal shows: progress bars and the table of an evaluation."""
+"""What the terminal shows: progress bars and the tables of an evaluation."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from mast_swarm.tasks import registry as tasks
-from mast_swarm.tasks.base import Metric
+from mast_swarm.tasks.base import Metric, Task
 
 _EVERY = 30.0  # s between two lines of progress where there is no terminal
 REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
@@ -74,44 +74,85 @@ def train_table(found: dict[str, Any]) -> Table:
 
 
 def result_table(summary: dict[str, Any]) -> Table:
-    """What the task's metrics came to, a row per policy.
+    """What the task's metrics came to, a row per policy; where delays differ, with the delay of each.
 
     Where the metric that counts is the one drawn over time: its values at the reported instants. Else both at the end.
     The task's other metrics follow, at the end.
     """
+    task, heading, columns = _columns(summary)
+    rows = {(row["policy"], row["metric"], row["t"]): row for row in summary["rows"]}
+    delays = {row["policy"]: row.get("delay") for row in summary["rows"]}
+    shown = {policy: [(rows[policy, metric.name, t], metric) for metric, t in columns.values()] for policy in delays}
+    means = _means([row for cells in shown.values() for row, _ in cells])
+    notes = [means] * bool(means) + ["lower is better"] * task.metric.lower_is_better
+    beyond = any(_leaves(*cell) for cells in shown.values() for cell in cells)
+    caption = "the interval of a rate ends at 0 and at 1" if beyond else ""
+    table = _table(f"{heading} ({', '.join(notes)})" if notes else heading, columns, caption)
+    differ = len(set(delays.values())) > 1
+    if differ:
+        table.columns.insert(1, Column("delay"))
+    for policy, cells in shown.items():
+        delay = "none" if delays[policy] is None else f"{delays[policy]:g} s"
+        table.add_row(policy, *[delay] * differ, *(_cell(*cell) for cell in cells))
+    return table
+
+
+def paired_table(summary: dict[str, Any]) -> Table | None:
+    """Each policy minus the first on the same start states, in the columns of the first table; None: there is one
+    policy, or one start state."""
+    first = summary["rows"][0]["policy"]
+    pairs = [row for row in summary["paired"] if row["policy"] == first and row["episodes"] > 1]
+    if not pairs:
+        return None
+    _, _, columns = _columns(summary)
+    # A summary takes later policies from earlier ones. 0 - 0 is 0, and -0 would be shown as such.
+    rows = {(row["minus"], row["metric"], row["t"]): row | {"mean": 0.0 - row["mean"]} for row in pairs}
+    means = _means(pairs)
+    caption = f"{means}, significant where 0 is outside" if "±" in means else means
+    table = _table(f"policy minus {first}, same start states", columns, caption)
+    for policy in dict.fromkeys(row["minus"] for row in pairs):
+        table.add_row(policy, *(_cell(rows[policy, metric.name, t], metric, "+") for metric, t in columns.values()))
+    return table
+
+
+def _columns(summary: dict[str, Any]) -> tuple[Task, str, dict[str, tuple[Metric, float]]]:
+    """The task, what its table is about, and the columns: name -> metric and instant."""
     task = tasks.find(summary["rows"][0]["task"])
     main = tuple(dict.fromkeys((task.drawn, task.metric)))
     measured = {row["metric"] for row in summary["rows"]}  # results of an older version may have fewer
     others = [metric for metric in task.others if metric.name in measured and metric not in main]
-    rows = [row for row in summary["rows"] if row["metric"] in {metric.name for metric in (*main, *others)}]
-    times = sorted({row["t"] for row in rows})
-    instants = [t for t in times if t in REPORTED or t == times[-1]] if len(main) == 1 else times[-1:]
-    columns = [(metric, t) for metric in main for t in instants] + [(metric, times[-1]) for metric in others]
+    times = sorted({row["t"] for row in summary["rows"]})
+    last = times[-1]
+    if len(main) > 1:
+        return task, f"after {last:g} s", {metric.words: (metric, last) for metric in (*main, *others)}
+    columns = {f"t = {t:g} s": (main[0], t) for t in times if t in REPORTED or t == last}
+    # A column as narrow as its numbers leaves room for the others.
+    final = {f"{metric.words},\nt = {last:g} s".replace(" (", "\n("): (metric, last) for metric in others}
+    return task, main[0].words, columns | final
 
-    heading = main[0].words if len(main) == 1 else f"after {instants[0]:g} s"
-    spread = any(row["ci95"] is not None for row in rows)
-    means = "mean ± 95 % interval" if spread else "mean" if rows[0]["episodes"] > 1 else ""
-    notes = [means] * bool(means) + ["lower is better"] * task.metric.lower_is_better
-    title = f"{heading} ({', '.join(notes)})" if notes else heading
-    table = Table(title=title, min_width=len(title))
+
+def _table(title: str, columns: Iterable[str], caption: str) -> Table:
+    table = Table(title=title, caption=caption or None, min_width=max(len(title), len(caption)))
     table.add_column("policy")
-    for name in [f"t = {t:g} s" for t in instants] if len(main) == 1 else [metric.words for metric in main]:
+    for name in columns:
         table.add_column(name, justify="right")
-    for metric in others:
-        table.add_column(f"{metric.words}, t = {times[-1]:g} s" if len(main) == 1 else metric.words, justify="right")
-    for policy in dict.fromkeys(row["policy"] for row in rows):
-        found = {(row["metric"], row["t"]): row for row in rows if row["policy"] == policy}
-        table.add_row(policy, *(_cell(found[metric.name, t], metric) for metric, t in columns))
     return table
 
 
-def _cell(row: dict[str, Any], metric: Metric) -> str:
-    """The mean and its interval; of a rate, where that would go below 0 or above 1, its two ends instead."""
-    mean, half, digits = row["mean"], row["ci95"], metric.digits
-    if half is None:
-        return f"{mean:.{digits}f}"
-    low, high = (min(max(end, metric.limits[0]), metric.limits[1]) for end in (mean - half, mean + half))
-    inside = (low, high) == (mean - half, mean + half)
-    if inside or not all(map(math.isfinite, metric.limits)):
-        return f"{mean:.{digits}f} ± {half:.{digits}f}"
-    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+def _means(rows: list[dict[str, Any]]) -> str:
+    """What the numbers of a table are; of one episode there is nothing to say."""
+    if any(row["ci95"] is not None for row in rows):
+        return "mean ± 95 % interval"
+    return "mean" if rows[0]["episodes"] > 1 else ""
+
+
+def _leaves(row: dict[str, Any], metric: Metric) -> bool:
+    """Whether mean ± interval of a rate would go below 0 or above 1."""
+    mean, half, (low, high) = row["mean"], row["ci95"], metric.limits
+    return half is not None and math.isfinite(high - low) and not low <= mean - half <= mean + half <= high
+
+
+def _cell(row: dict[str, Any], metric: Metric, sign: str = "") -> str:
+    """The mean and half its interval, where there is one."""
+    half = "" if row["ci95"] is None else f" ± {row['ci95']:.{metric.digits}f}"
+    return f"{row['mean']:{sign}.{metric.digits}f}{half}"
