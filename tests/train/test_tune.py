@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import mast_swarm
 from mast_swarm.errors import MastError
 from mast_swarm.train.config import TrainConfig, changed, from_toml
 from mast_swarm.train.study import counted, masked, open_study, others_of, try_again, url_of
@@ -325,3 +326,22 @@ def test_two_workers_share_a_study_in_postgresql(
     assert mast("tune", "navigation", "--storage", wrong, "--out", tmp_path / "three") == 2
     told = one_line(capsys)
     assert "password" in told and "sesame" not in told
+
+
+@pytest.mark.slow
+def test_a_cluster_s_trials_are_told_by_the_command(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'mast-swarm[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    for name, value in (("PYTHONPATH", str(Path(mast_swarm.__file__).parents[1])), ("RAY_USAGE_STATS_ENABLED", "0"),
+        ("OMP_NUM_THREADS", "1"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        given = settings(storage=database, study="ray", trials=4, workers=2, ray=cluster.address, out=tmp_path)
+        study = tune("navigation", given, SMALL)
+    finally:
+        cluster.shutdown()
+    assert len(study.trials) == 4 and capsys.readouterr().out.count("trial ") == 4
