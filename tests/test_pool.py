@@ -133,3 +133,27 @@ def test_nobody_at_an_address_is_found_out_quickly() -> None:
     assert time.monotonic() - began < 8
     with pytest.raises(MastError, match="1 or more"):
         pool(None, 0)
+
+
+_SLOW = """
+import signal, sys, time
+from mast_swarm.pool import Job, Local
+
+if __name__ == "__main__":
+    try:
+        for job, _ in Local(2).run([Job("quick", print, ("begun",)), Job("slow", time.sleep, (600,))] * 2):
+            print(job.name, flush=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_processes_end_with_the_one_that_gives_them_work_and_without_a_word(tmp_path: Path, number: int) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(_SLOW)
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline()
+    process.send_signal(number)
+    told = process.communicate(timeout=60)[1]  # comes to its end when nobody has the pipes any more
+    assert process.returncode == (130 if number == signal.SIGINT else -number) and "Traceback" not in told, told

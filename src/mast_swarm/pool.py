@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from typing import Any, Protocol
 
 from mast_swarm.errors import MastError
@@ -74,14 +75,14 @@ class Local:
     def _once(self, coming: Iterator[tuple[int, Job]], left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
         threads = max(1, (os.cpu_count() or 1) // self.processes)
         executor = ProcessPoolExecutor(
-            self.processes, get_context("spawn"), initializer=_few_threads, initargs=(threads,)
+            self.processes, get_context("spawn"), initializer=_begin_process, initargs=(threads,)
         )
         waiting: dict[Future[Any], int] = {}
 
         def begin(number: int, job: Job) -> None:
             left[number] = job
             with _interrupts("SIG_BLOCK"):  # a process may start here
-                waiting[executor.submit(_hearing, job.function, *job.arguments)] = number
+                waiting[executor.submit(_working, job.function, *job.arguments)] = number
 
         try:
             for number, job in list(left.items()):  # again
@@ -93,6 +94,12 @@ class Local:
                     return
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                     yield waiting.pop(future), future.result()
+        except BaseException:  # nobody takes what is still under way; a terminal's Ctrl-C has reached all already
+            for child in active_children():
+                if child.pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGINT)
+            raise
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
 
@@ -100,10 +107,29 @@ class Local:
         """Processes end with each run."""
 
 
-def _few_threads(threads: int) -> None:
+def _begin_process(threads: int) -> None:
     """Share the cores among processes: those that start here read this before they load any library."""
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
+    signal.signal(signal.SIGINT, _leave)
+    threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    """End this process when the one dies that gives it work: nobody would take what it finds."""
+    parent.join()
+    os._exit(1)
+
+
+def _leave(number: int, frame: object) -> None:
+    """Ctrl-C that a library's thread has let through to a process that waits for work: it ends without a word."""
+    os._exit(128 + number)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Ctrl-C in one that works: it ends in good order, undisturbed by another."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -120,10 +146,14 @@ def _interrupts(how: str) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _hearing(function: Callable[..., Any], *arguments: Any) -> Any:
+def _working(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a process does with a job. At work it hears Ctrl-C; idle it is the other end of a queue that ends it."""
-    with _interrupts("SIG_UNBLOCK"):
-        return function(*arguments)
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        with _interrupts("SIG_UNBLOCK"):
+            return function(*arguments)
+    finally:
+        signal.signal(signal.SIGINT, _leave)
 
 
 class Ray:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,15 @@ from typing import Any
 import matplotlib
 import pyarrow.parquet as pq
 import pytest
+import torch
 
+import mast_swarm
 from mast_swarm.errors import MastError
-from mast_swarm.train.config import TrainConfig, changed
-from mast_swarm.train.tune import configured, masked, objective, tune
+from mast_swarm.train.config import TrainConfig, changed, from_toml
+from mast_swarm.train.study import counted, masked, open_study, others_of, try_again, url_of
+from mast_swarm.train.tune import configured, objective, proposed, search_of, tune
 from mast_swarm.train.tune_config import TuneConfig
+from mast_swarm.view.search import search_plots
 from shared import mast, one_line, recipe
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed: pip install 'mast-swarm[tune]'")
@@ -49,19 +54,23 @@ def test_the_space_is_the_papers() -> None:
 @pytest.mark.slow
 def test_a_study_goes_on_where_it_was_and_is_not_mixed_with_another(tmp_path: Path) -> None:
     style = {name: value for name, value in matplotlib.rcParams.items() if not name.startswith("backend")}
-    study = tune("navigation", settings(out=tmp_path), SMALL)
-    assert {name: matplotlib.rcParams[name] for name in style} == style  # Optuna's plots have a style of their own
+    study = tune("navigation", settings(out=tmp_path), SMALL, search_plots)
+    assert {name: matplotlib.rcParams[name] for name in style} == style
     assert len(study.trials) == 3 and isinstance(study.pruner, optuna.pruners.HyperbandPruner)
     params = [trial.params for trial in study.trials]
     before = pq.read_table(tmp_path / "trials.parquet").to_pylist()
     assert {row["number"] for row in before} == {0, 1, 2} and all(0 <= row["dropout"] <= 1 for row in before)
-    assert (tmp_path / "best.toml").read_text().count("=") == 6 and (tmp_path / "history.png").stat().st_size > 1000
+    assert (tmp_path / "history.png").stat().st_size > 1000
+    assert not (tmp_path / "importance.png").exists()  # of 3 trials nobody knows
     again = tune("navigation", settings(out=tmp_path, trials=5), SMALL)
     assert len(again.trials) == 5 and len({row.params["lr"] for row in again.trials}) == 5
     assert [trial.params for trial in again.trials[:3]] == params
     assert len(tune("navigation", settings(out=tmp_path, trials=5), SMALL).trials) == 5
-    with pytest.raises(MastError, match=r"other settings \(layers\)"):
-        tune("navigation", settings(out=tmp_path, layers=(1, 2)), SMALL)
+    other = settings(out=tmp_path, layers=(1, 2), most=4)
+    with pytest.raises(MastError, match=r"other settings \(layers: 1 1, not 1 2; most: 2, not 4\)"):
+        tune("navigation", other, SMALL)
+    with pytest.raises(MastError, match=r"\(world.agents of the recipe: 6, not 5\)"):
+        tune("navigation", settings(out=tmp_path), SMALL | {"world": {"agents": 5, "scenario": "clusters-1"}})
 
 
 class EndedAt(optuna.trial.FixedTrial):  # type: ignore[misc,name-defined]
@@ -92,20 +101,138 @@ def test_coverage_is_searched_for_the_least_cost(tmp_path: Path) -> None:
     study = tune("coverage", settings(out=tmp_path), small)
     ended = [trial.value for trial in study.trials if trial.state is optuna.trial.TrialState.COMPLETE]
     assert len(study.trials) == 3 and ended and study.best_value == min(ended) > 0
-    assert (tmp_path / "best.toml").read_text().count("=") == 6
+
+
+@pytest.mark.slow
+def test_the_best_settings_are_complete_and_say_what_to_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = tmp_path / "given.toml"
+    given.write_text('environments = 2\nsteps = 4\nbatch = 4\nvalidation = 2\nvalidation_steps = 3\nclip = "none"\n'
+        "epochs = 77\n[world]\nagents = 6\n")  # fmt: skip
+    out = tmp_path / "a folder"
+    args = ("--least", 1, "--most", 2, "--recipe", "tiny", "--layers", 1, 1, "--head-dim", 8, 8, "--config", given)
+    assert mast("tune", "navigation", "--trials", 1, *args, "--device", "cpu", "--out", out) == 0
+    command = f"mast train navigation --recipe tiny --config '{out}/best.toml'"
+    assert (out / "best.toml").read_text().startswith(f"# {command}\n")
+    told = capsys.readouterr().out
+    assert "trial 0: " in told and "1 trial: 1 finished; best" in told and told.endswith(f"settings: {command}\n")
+    search = search_of("navigation", settings(config=given))
+    study = optuna.load_study(study_name="navigation", storage=url_of(str(out / "study.db")))
+    named = recipe("tiny")
+    own = {"epochs": named.epochs, "validate_every": named.validate_every, "seed": named.seed}
+    assert from_toml(out / "best.toml", named) == changed(configured(search.base, study.best_params), own)
+
+
+def left(out: Path, states: tuple[str, ...]) -> Any:
+    """A study with trials that nobody runs any more, as they were left."""
+    search = search_of("navigation", settings(out=out), SMALL)
+    study = open_study(url_of(str(out / "study.db")), "navigation", settings(out=out), search.base)
+    for state in states:
+        trial = study.ask()
+        proposed(trial, settings(out=out))
+        if state == "ended":
+            trial.set_user_attr("ended", "out of memory")
+        if state != "killed":
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+@pytest.mark.slow
+def test_what_was_interrupted_is_tried_again_before_anything_new(tmp_path: Path) -> None:
+    before = left(tmp_path, ("interrupted", "killed", "ended"))
+    assert counted(before) == "3 trials: 0 finished, 1 interrupted, 1 failed, 1 under way"
+    study = tune("navigation", settings(out=tmp_path, trials=2), SMALL)
+    assert counted(study).startswith("5 trials: 2 finished") and counted(study).endswith("2 interrupted, 1 failed")
+    assert [trial.params for trial in study.trials[3:]] == [trial.params for trial in study.trials[:2]]
+    try_again(study)
+    assert len(study.trials) == 5  # each once
+
+
+def test_a_trial_whose_process_lives_is_left_alone_and_one_that_kills_is_given_up(tmp_path: Path) -> None:
+    study = left(tmp_path, ("killed",))
+    url = url_of(str(tmp_path / "study.db"))
+    code = f"""
+import sys
+from mast_swarm.train.study import InFile
+with InFile({url!r}).alive({study.trials[0]._trial_id}):
+    print("alive", flush=True)
+    sys.stdin.read()
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None and process.stdout.readline() == "alive\n"
+    others = others_of(url, "navigation")
+    others.fail_dead(study)
+    assert study.trials[0].state.name == "RUNNING"
+    process.kill()
+    process.wait(20)
+    for begun in (1, 2, 3):
+        others.fail_dead(study)
+        assert study.trials[-1].state.name == "FAIL"
+        try_again(study)
+        assert len(study.trials) == min(begun + 1, 3)
+        if begun < 3:
+            assert proposed(study.ask(), settings()) == study.trials[0].params
+
+
+def begun_search(out: Path, workers: int) -> subprocess.Popen[str]:
+    """A search in a process of its own that has finished a trial."""
+    ranges = ("--layers", "1", "1", "--heads", "1", "2", "--head-dim", "8", "8", "--device", "cpu", "--trials", "999")
+    (out / "small.toml").write_text("environments = 2\nsteps = 4\nbatch = 4\nvalidation = 2\nvalidation_steps = 3\n")
+    given = ("--recipe", "tiny", "--least", "1", "--most", "3", "--config", str(out / "small.toml"), *ranges)
+    command = [sys.executable, "-m", "mast_swarm", "tune", "navigation", *given, "--workers", str(workers)]
+    process = subprocess.Popen(
+        [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None and process.stdout.readline().startswith("trial ")
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, workers: int) -> None:
+    process = begun_search(tmp_path, workers)
+    time.sleep(1)
+    assert pq.read_table(tmp_path / "trials.parquet").num_rows >= 1 and (tmp_path / "best.toml").exists()
+    os.killpg(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and told.count("\n") == 1, told
+    assert told.startswith("mast: interrupted; ") and told.endswith("the same command goes on\n")
+
+
+@pytest.mark.slow
+def test_workers_of_a_command_that_was_killed_end_too(tmp_path: Path) -> None:
+    process = begun_search(tmp_path, 2)
+    process.kill()
+    process.communicate(timeout=60)  # comes to its end when nobody has the pipe any more
+    url = url_of(str(tmp_path / "study.db"))
+    study = optuna.load_study(study_name="navigation", storage=url)
+    others_of(url, "navigation").fail_dead(study)
+    assert not [trial for trial in study.trials if trial.state.name == "RUNNING"]
 
 
 def test_bad_settings_end_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for args, said in (
         (("--trials", 0), "--trials"),
         (("--least", 5, "--most", 2), "--most"),
-        (("--lr", 1e-2, 1e-4), "--lr"),
+        (("--lr", 1e-2, 1e-4), "least value first"),
+        (("--lr", 0, 1), "above 0"),
+        (("--dropout", 0, 2), "between 0 and 1"),
         (("--head-dim", 16, 30), "multiples of 4"),
         (("--storage", "mysql://somewhere/x"), "postgresql://"),
         (("--ray", "127.0.0.1:9"), "--storage"),
     ):
         assert mast("tune", "navigation", *args, "--out", tmp_path) == 2
         assert said in one_line(capsys)
+    (tmp_path / "file").touch()
+    assert mast("tune", "navigation", "--out", tmp_path / "file" / "in") == 2
+    assert "cannot write to" in one_line(capsys)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_said_before_anything_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert mast("tune", "navigation", "--device", "cuda", "--out", tmp_path / "out") == 2
+    assert "no CUDA device" in one_line(capsys) and not (tmp_path / "out").exists()
 
 
 def test_a_database_that_does_not_answer_is_named_without_its_password(
@@ -170,13 +297,28 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.slow
+def test_a_trial_of_a_machine_that_died_is_tried_again_from_postgresql(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mast_swarm.train.study._BEAT", 1)  # s
+    given = settings(storage=database, study="died", trials=1, out=tmp_path)
+    study = open_study(url_of(database), "died", given, search_of("navigation", given, SMALL).base)
+    trial = study.ask()
+    tried = proposed(trial, given)
+    study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+    again = tune("navigation", given, SMALL)
+    assert [found.state.name for found in again.trials] == ["FAIL", "COMPLETE"] and again.trials[1].params == tried
+
+
+@pytest.mark.slow
 def test_two_workers_share_a_study_in_postgresql(
     database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = settings(storage=database, trials=4, workers=2, out=tmp_path / "one")
     study = tune("navigation", given, SMALL)
-    counted = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
-    assert 4 <= len(counted) <= 5 and len({trial.params["lr"] for trial in counted}) == len(counted)
+    ended = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    assert len(study.trials) == len(ended) == 4 and len({trial.params["lr"] for trial in ended}) == 4
+    assert capsys.readouterr().out.count("trial ") == 4
     again = tune("navigation", settings(storage=database, trials=4, out=tmp_path / "two"), SMALL)  # another machine
     assert len(again.trials) == len(study.trials)
     assert (tmp_path / "two" / "trials.parquet").exists()
@@ -184,3 +326,22 @@ def test_two_workers_share_a_study_in_postgresql(
     assert mast("tune", "navigation", "--storage", wrong, "--out", tmp_path / "three") == 2
     told = one_line(capsys)
     assert "password" in told and "sesame" not in told
+
+
+@pytest.mark.slow
+def test_a_cluster_s_trials_are_told_by_the_command(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'mast-swarm[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    for name, value in (("PYTHONPATH", str(Path(mast_swarm.__file__).parents[1])), ("RAY_USAGE_STATS_ENABLED", "0"),
+        ("OMP_NUM_THREADS", "1"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        given = settings(storage=database, study="ray", trials=4, workers=2, ray=cluster.address, out=tmp_path)
+        study = tune("navigation", given, SMALL)
+    finally:
+        cluster.shutdown()
+    assert len(study.trials) == 4 and capsys.readouterr().out.count("trial ") == 4

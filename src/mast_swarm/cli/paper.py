@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mast_swarm.cli.reading import parse, task_in
 from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.train.tune_config import TuneConfig
@@ -19,7 +17,11 @@ def reproduce_verb(args: list[str]) -> None:
 def tune_verb(args: list[str]) -> None:
     task, rest = task_in(args, "tune")
     config = parse(TuneConfig, rest, f"mast tune {task.name}")
-    from mast_swarm.train.tune import told, tune
+    from mast_swarm.train.tune import search_of, told, tune
+    from mast_swarm.view.search import search_plots
 
-    study = tune(task.name, config)
-    print(f"{told(study)}; see {config.out or Path(f'runs/tune-{task.name}')}")
+    study = tune(args[0], config, drawn=search_plots)
+    search = search_of(args[0], config)
+    print(f"{told(study)}; see {search.out}")
+    if (search.out / "best.toml").exists():
+        print(f"train with the best settings: {search.command}")

@@ -2,183 +2,253 @@
 
 from __future__ import annotations
 
-import re
+import json
+import shlex
+import signal
 import socket
 import tempfile
-import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from mast_swarm.errors import MastError
+from mast_swarm.errors import MastError, Terminated
 from mast_swarm.evaluate.actors import pick_device
 from mast_swarm.files import whole_file
-from mast_swarm.pool import Job, check_reachable, pool
+from mast_swarm.pool import Job, pool
 from mast_swarm.tasks import registry as tasks
+from mast_swarm.tasks.base import Task
 from mast_swarm.train.config import TrainConfig, changed, from_plain, from_toml, plain, recipe, recipes
+from mast_swarm.train.study import (
+    SET_HERE,
+    SPACE,
+    Others,
+    counted,
+    finished_and_running,
+    open_study,
+    optuna_here,
+    others_of,
+    try_again,
+    url_of,
+)
 from mast_swarm.train.trainer import RunOptions, Trainer
 from mast_swarm.train.tune_config import TuneConfig
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
-    from optuna.storages import RDBStorage
+    from optuna.trial import FrozenTrial
 
-_SPACE = ("layers", "heads", "head_dim", "lr", "weight_decay", "dropout")
-_BEAT = 30  # s between two signs of life of a trial: one without is run again
+Drawn = Callable[["Study", Task, Path], None]  # draws a study into a folder
+_LOOK = 2.0  # s between two looks at a study that others work on
 
 
-def tune(task_name: str, config: TuneConfig, changes: Mapping[str, Any] | None = None) -> Study:
-    """Run trials until the study has as many as asked for; gives the study. What is finished is kept.
+@dataclass(frozen=True)
+class Search:
+    """What is searched, and where the results go."""
 
-    changes: settings of the recipe that differ, as a TOML file would give them.
-    """
+    given: str  # the task as the user names it
+    recipe: str
+    named: TrainConfig  # that recipe
+    base: TrainConfig  # what all trials start from
+    out: Path
+
+    @property
+    def task(self) -> Task:
+        return tasks.task_of(self.base.world)
+
+    @property
+    def command(self) -> str:
+        """Trains with the best settings."""
+        given = ["mast", "train", self.given, "--recipe", self.recipe, "--config", str(self.out / "best.toml")]
+        return shlex.join(given)
+
+
+def search_of(task_name: str, config: TuneConfig, changes: Mapping[str, Any] | None = None) -> Search:
+    """The search that settings ask for. changes: as of `tune`."""
     task = tasks.find(task_name)
     known = recipes(task)
-    base = recipe(config.recipe or ("search" if "search" in known else next(iter(known))), task)
+    name = config.recipe or ("search" if "search" in known else next(iter(known)))
+    named = base = recipe(name, task)
     if config.config is not None:
         base = from_toml(config.config, base)
     base = changed(base, changes or {})
     base = replace(base, validate_every=1, epochs=base.collect + config.most, seed=config.seed)
-    out = config.out or Path(f"runs/tune-{task.name}")
-    _optuna()
-    out.mkdir(parents=True, exist_ok=True)
-    url = _url(config.storage or str(out / "study.db"))
+    return Search(task_name, name, named, base, config.out or Path(f"runs/tune-{task.name}"))
+
+
+def tune(
+    task_name: str, config: TuneConfig, changes: Mapping[str, Any] | None = None, drawn: Drawn | None = None
+) -> Study:
+    """Run trials until the study has as many as asked for; gives the study. What is finished is kept.
+
+    changes: settings of the recipe that differ, as a TOML file would give them; drawn: draws the study at the end.
+    """
+    search = search_of(task_name, config, changes)
+    optuna_here()
+    if config.ray is None:
+        pick_device(config.device)  # says so if there is none
+    url = url_of(config.storage or str(search.out / "study.db"))
     if config.ray is not None and url.startswith("sqlite"):
         raise MastError("--ray needs a --storage that every machine reaches: postgresql://USER:PASSWORD@HOST/DATABASE")
-    study = _open(url, config.study or task.name, config, base)
+    _check_writable(search.out)
+    study = open_study(url, config.study or search.task.name, config, search.base)
     workers = pool(config.ray, config.workers)
+    given = (url, study.study_name, config, plain(search.base))
     try:
-        given = (url, study.study_name, config, plain(base))
-        for _ in workers.run([Job(f"trials-{n}", work, (*given, n), config.gpus) for n in range(config.workers)]):
-            pass
+        with _watched(study, search):
+            for _ in workers.run([Job(f"trials-{n}", work, (*given, n), config.gpus) for n in range(config.workers)]):
+                pass
+    except KeyboardInterrupt as stopped:
+        raise type(stopped)(f"interrupted; {counted(study)}; the same command goes on") from None
     finally:
         workers.close()
-        if any(trial.state.is_finished() for trial in study.get_trials(deepcopy=False)):
-            _write(study, base, out)
+        if drawn is not None and finished_and_running(study)[0]:
+            drawn(study, search.task, search.out)
     return study
 
 
-def _optuna() -> Any:
+def _check_writable(out: Path) -> None:
     try:
-        import optuna
-    except ImportError:
-        raise MastError("a search needs Optuna, which is not installed: pip install 'mast-swarm[tune]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise MastError(f"cannot write to {out}: {error.strerror}; give another --out") from None
 
 
-def masked(url: str) -> str:
-    """A URL as people may see it: without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+@contextmanager
+def _watched(study: Study, search: Search) -> Iterator[None]:
+    """Says of each trial that finishes meanwhile how it ended, whoever runs it, and writes the results so far."""
+    known = {trial.number for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()}
+    over = threading.Event()
 
+    def look() -> None:
+        new = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        new = [trial for trial in new if trial.number not in known]
+        for trial in new:
+            known.add(trial.number)
+            _tell(trial)
+        if new:
+            write(study, search)
 
-def _url(storage: str) -> str:
-    """The database that a storage names: a file is one of SQLite, and PostgreSQL must answer."""
-    if "://" not in storage:
-        return f"sqlite:///{Path(storage).resolve()}"
-    kind, _, rest = storage.partition("://")
-    if kind.split("+")[0] not in ("postgresql", "postgres", "sqlite"):
-        raise MastError(f"--storage is {masked(storage)}: give a file, or postgresql://USER:PASSWORD@HOST/DATABASE")
-    if kind == "sqlite":
-        return storage
+    def watch() -> None:
+        while not over.wait(_LOOK):
+            with suppress(Exception):  # a busy database, a full disk: the last look says what is wrong
+                look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
-        split = urlsplit(storage)
-        host, port = split.hostname, split.port or 5432
-    except ValueError:
-        host, port = None, 0
-    if not host:
-        raise MastError(f"--storage is {masked(storage)}: it names no host")
-    try:
-        check_reachable(f"{host}:{port}")
-    except MastError:
-        raise MastError(f"no database answers at {masked(storage)} (port {port}): is it up?") from None
-    return f"postgresql+psycopg://{rest}"
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        look()
+        write(study, search)
 
 
-def _storage(url: str) -> RDBStorage:
-    optuna = _optuna()
-    given: dict[str, Any] = {}
-    if url.startswith("postgresql"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is experimental, and says so
-            retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=3)
-        given = {"heartbeat_interval": _BEAT, "heartbeat_stale_trial_callback": retry}
-        given["engine_kwargs"] = {"connect_args": {"connect_timeout": 5}, "pool_pre_ping": True}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return optuna.storages.RDBStorage(url, **given)
-    except ImportError as error:
-        raise MastError(f"PostgreSQL needs psycopg: pip install 'mast-swarm[tune]' ({error})") from None
-    except Exception as error:  # whatever the database's driver says
-        text = masked(str(error)).strip().splitlines()[0]
-        raise MastError(f"cannot use the database {masked(url)}: {text}") from None
-
-
-def _open(url: str, name: str, config: TuneConfig, base: TrainConfig, sampler_seed: int = 0) -> Study:
-    """The study, new or as it was left; one of other settings is an error."""
-    optuna = _optuna()
-    better = "minimize" if tasks.task_of(base.world).metric.lower_is_better else "maximize"
-    asked = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
-    settings = {key: asked[key] for key in (*_SPACE, "least", "most", "factor", "seed")} | {"recipe": plain(base)}
-    study = optuna.create_study(
-        storage=_storage(url),
-        study_name=name,
-        direction=better,
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=sampler_seed),
-        pruner=optuna.pruners.HyperbandPruner(config.least, config.most, config.factor),
-    )
-    before = study.user_attrs.get("settings")
-    if before is None:
-        study.set_user_attr("settings", settings)
-    elif before != settings:
-        differs = [key for key in settings if before.get(key) != settings[key]]
-        raise MastError(
-            f"study '{name}' in {masked(url)} has other settings ({', '.join(differs)}): give another --study"
-        )
-    return study
-
-
-def work(url: str, name: str, config: TuneConfig, base: dict[str, Any], worker: int) -> int:
-    """Run trials of a study, in any process, until it has enough; how many ran here."""
-    optuna = _optuna()
-    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-    start = from_plain(base)
-    before = _open(url, name, config, start).get_trials(deepcopy=False)
-    done = len([trial for trial in before if trial.state in states])
-    if done >= config.trials:
-        return 0
-    # Nobody proposes what another has: a worker, a machine that shares the database, and a study that goes on.
-    place = [
-        config.seed,
-        len(before),
-        worker,
-        *(socket.gethostname().encode() if url.startswith("postgresql") else b""),
-    ]
-    study = _open(url, name, config, start, int(np.random.default_rng(place).integers(2**31)))
-    study.optimize(
-        lambda trial: objective(trial, start, config),
-        callbacks=[optuna.study.MaxTrialsCallback(config.trials, states=states), _tell],
-        catch=(torch.OutOfMemoryError,),
-    )
-    return len(study.get_trials(deepcopy=False)) - len(before)
-
-
-def _tell(study: Study, trial: Any) -> None:
+def _tell(trial: FrozenTrial) -> None:
     value = "-" if trial.value is None else f"{trial.value:.3f}"
     spent = 0.0 if trial.duration is None else trial.duration.total_seconds()
-    print(
-        f"trial {trial.number}: {value} after {trial.last_step} epochs, {trial.state.name.lower()}, {spent:.0f} s",
-        flush=True,
-    )
+    how = {"COMPLETE": "complete", "PRUNED": "ended early"}.get(trial.state.name)
+    how = how or trial.user_attrs.get("ended", "interrupted")
+    print(f"trial {trial.number}: {value} after {trial.last_step or 0} epochs, {how}, {spent:.0f} s", flush=True)
+
+
+class _Stop:
+    """What Ctrl-C and SIGTERM ask for: they end a trial at once, and what is around it in good order."""
+
+    def __init__(self) -> None:
+        self.inside, self.asked = False, 0
+
+    def __call__(self, number: int, frame: object) -> None:
+        again, self.asked = self.asked, number
+        if self.inside and not again:
+            self.error()
+
+    def error(self) -> None:
+        raise Terminated if self.asked == signal.SIGTERM else KeyboardInterrupt
+
+
+@contextmanager
+def _stoppable() -> Iterator[_Stop]:
+    stop = _Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def work(url: str, name: str, config: TuneConfig, base: dict[str, Any], worker: int) -> None:
+    """Run trials of a study, in any process, until it has enough. Trials that others run count; if one of them dies,
+    its settings are tried here."""
+    optuna = optuna_here()
+    start = from_plain(base)
+    study = open_study(url, name, config, start)
+    # Nobody proposes what another has: a worker, a machine that shares the database, and a study that goes on.
+    place = [config.seed, len(study.get_trials(deepcopy=False)), worker]
+    place += socket.gethostname().encode() if url.startswith("postgresql") else b""
+    study.sampler = optuna.samplers.TPESampler(seed=int(np.random.default_rng(place).integers(2**31)))
+    others = others_of(url, name)
+    with _stoppable() as stop:
+        while not stop.asked:
+            if _next_trial(study, others, stop, start, config):
+                continue
+            if finished_and_running(study)[0] >= config.trials:
+                return
+            time.sleep(_LOOK)
+        stop.error()
+
+
+def _next_trial(study: Study, others: Others, stop: _Stop, base: TrainConfig, config: TuneConfig) -> bool:
+    """Run one trial, if the study has room for it; whether it has."""
+    with ExitStack() as turn, ExitStack() as life:
+        turn.enter_context(others.turn())
+        others.fail_dead(study)
+        try_again(study)
+        if sum(finished_and_running(study)) >= config.trials:
+            return False
+
+        def begun(trial: Trial) -> float:
+            life.enter_context(others.alive(trial._trial_id))
+            turn.close()
+            return _attempt(trial, stop, base, config)
+
+        study.optimize(begun, n_trials=1, catch=(torch.OutOfMemoryError,))
+        return True
+
+
+def _attempt(trial: Trial, stop: _Stop, base: TrainConfig, config: TuneConfig) -> float:
+    """A trial that says why it ended, where it is neither complete nor ended by Hyperband."""
+    try:
+        stop.inside = True
+        return objective(trial, base, config)
+    except optuna_here().TrialPruned:
+        raise
+    except KeyboardInterrupt:
+        trial.set_user_attr("interrupted", True)
+        raise
+    except torch.OutOfMemoryError:
+        trial.set_user_attr("ended", "out of memory")
+        raise
+    except Exception as error:
+        trial.set_user_attr("ended", f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        stop.inside = False
 
 
 def proposed(trial: Trial, config: TuneConfig) -> dict[str, Any]:
@@ -193,15 +263,20 @@ def proposed(trial: Trial, config: TuneConfig) -> dict[str, Any]:
     }
 
 
-def configured(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
-    """A recipe with the settings of a trial in place of its own."""
+def in_tables(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trial, where a recipe has them."""
     policy = {name: settings[name] for name in ("layers", "heads", "head_dim", "dropout")}
-    return changed(base, {"lr": settings["lr"], "weight_decay": settings["weight_decay"], "policy": policy})
+    return {"lr": settings["lr"], "weight_decay": settings["weight_decay"], "policy": policy}
+
+
+def configured(base: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
+    """A recipe with the settings of a trial in place of its own."""
+    return changed(base, in_tables(settings))
 
 
 def objective(trial: Trial, base: TrainConfig, config: TuneConfig) -> float:
     """The best validation of a trial's training; ends it early where Hyperband says so."""
-    optuna = _optuna()
+    optuna = optuna_here()
     settings = configured(base, proposed(trial, config))
     headline = tasks.task_of(base.world).metric.name
     values: list[float] = []
@@ -230,12 +305,14 @@ def objective(trial: Trial, base: TrainConfig, config: TuneConfig) -> float:
 
 def told(study: Study) -> str:
     """How a study stands, in a line."""
-    found = study.get_trials(deepcopy=False)
-    complete = [trial for trial in found if trial.value is not None and trial.state.name == "COMPLETE"]
-    if not complete:
-        return f"{len(found)} trials, none of which came to its end"
+    if not _complete(study):
+        return f"{counted(study)}; none came to its last epoch"
     best = ", ".join(f"{name} {value:.4g}" for name, value in study.best_params.items())
-    return f"{len(found)} trials; best {study.best_value:.4f} with {best}"
+    return f"{counted(study)}; best {study.best_value:.4f} with {best}"
+
+
+def _complete(study: Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(optuna_here().trial.TrialState.COMPLETE,))
 
 
 def trials(study: Study) -> pa.Table:
@@ -245,43 +322,56 @@ def trials(study: Study) -> pa.Table:
         if trial.state.is_finished():
             spent = None if trial.duration is None else trial.duration.total_seconds()
             about = {"number": trial.number, "state": trial.state.name, "value": trial.value, "epochs": trial.last_step}
-            rows.append({**about, "seconds": spent, **{name: trial.params.get(name) for name in _SPACE}})
+            rows.append({**about, "seconds": spent, **{name: trial.params.get(name) for name in SPACE}})
     return pa.table({name: pa.array([row[name] for row in rows]) for name in (rows[0] if rows else ())})
 
 
-def _write(study: Study, base: TrainConfig, out: Path) -> None:
-    """trials.parquet, the best settings as TOML, and the plots of history and importance."""
-    with whole_file(out / "trials.parquet") as part:
-        pq.write_table(trials(study), part)
-    optuna = _optuna()
-    complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    if not complete:
-        return
-    best = study.best_params
-    policy = "".join(f"{name} = {best[name]!r}\n" for name in ("layers", "heads", "head_dim", "dropout"))
-    text = f"# trial {study.best_trial.number}: {study.best_value:.4f}; for mast train --config\n"
-    text += f"lr = {best['lr']!r}\nweight_decay = {best['weight_decay']!r}\n\n[policy]\n{policy}"
-    with whole_file(out / "best.toml") as part:
-        part.write_text(text, encoding="utf-8")
-    _plots(study, base, out)
+def write(study: Study, search: Search) -> None:
+    """trials.parquet, and the best settings as TOML, as far as the study has come."""
+    table = trials(study)
+    if table.num_rows:
+        with whole_file(search.out / "trials.parquet") as part:
+            pq.write_table(table, part)
+    if _complete(study):
+        best = study.best_trial
+        text = f"# {search.command}\n# trial {best.number} of study '{study.study_name}': {best.value:.4f}\n"
+        with whole_file(search.out / "best.toml") as part:
+            part.write_text(text + as_toml(best_settings(search, best.params)), encoding="utf-8")
 
 
-def _plots(study: Study, base: TrainConfig, out: Path) -> None:
-    import matplotlib
+def best_settings(search: Search, params: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the named recipe is to be changed for a trial's training: its settings, and all in which the search
+    differs but for those that it sets itself."""
+    best, named = plain(configured(search.base, params)), search.named
+    found: dict[str, Any] = {}
+    if best["policy"].get("kind") != plain(named)["policy"].get("kind"):
+        found["policy"] = {"kind": best["policy"]["kind"]}
+        named = changed(named, found)
+    differs = _differing(plain(named), {name: value for name, value in best.items() if name not in SET_HERE})
+    return _merged(_merged(found, differs), in_tables(params))
 
-    matplotlib.use("Agg")
-    optuna = _optuna()
-    name = tasks.task_of(base.world).metric.words
-    with warnings.catch_warnings(), matplotlib.rc_context():  # Optuna sets a style for the whole process
-        warnings.simplefilter("ignore")  # its plots are experimental, and say so
-        draw = optuna.visualization.matplotlib
-        history = draw.plot_optimization_history(study, target_name=name)
-        history.figure.savefig(out / "history.png", dpi=130, bbox_inches="tight")
-        try:
-            importance = draw.plot_param_importances(study, target_name=name)
-        except (RuntimeError, ValueError):  # too few trials, or all alike
-            return
-        importance.figure.savefig(out / "importance.png", dpi=130, bbox_inches="tight")
-    from matplotlib import pyplot
 
-    pyplot.close("all")
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in new.items():
+        if isinstance(value, Mapping) and isinstance(old.get(name), Mapping):
+            if inside := _differing(old[name], value):
+                found[name] = inside
+        elif name not in old or old[name] != value:
+            found[name] = value
+    return found
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    both = {n: _merged(one[n], other[n]) for n in one if isinstance(one[n], Mapping) and n in other}
+    return {**one, **other, **both}
+
+
+def as_toml(settings: Mapping[str, Any], table: str = "") -> str:
+    """Settings as `from_toml` reads them: an optional one that is not set is "none"."""
+    plain_ones = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
+    text = "".join(f"{n} = {json.dumps('none' if value is None else value)}\n" for n, value in plain_ones.items())
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            text += f"\n[{table}{name}]\n{as_toml(value, f'{table}{name}.')}"
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +13,7 @@ import tyro
 from mast_swarm.errors import MastError
 
 _UNSET = tyro.conf.arg(help_behavior_hint="")
+_TINY, _HUGE = 5e-324, sys.float_info.max  # all numbers above 0 that a computer has
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,17 @@ class TuneConfig:
             raise MastError(f"--factor is {self.factor}: give 2 or more")
         if self.most < self.least:
             raise MastError(f"--most is {self.most} epochs, fewer than --least {self.least}")
-        for name, lowest, highest in (
-            ("layers", 1, math.inf), ("heads", 1, math.inf), ("head_dim", 4, math.inf),
-            ("lr", 1e-30, math.inf), ("weight_decay", 1e-300, math.inf), ("dropout", 0, 1),
+        for name, allowed, (lowest, highest) in (
+            ("layers", "from 1", (1, math.inf)), ("heads", "from 1", (1, math.inf)),
+            ("head_dim", "from 4", (4, math.inf)),
+            ("lr", "above 0", (_TINY, _HUGE)), ("weight_decay", "above 0", (_TINY, _HUGE)),
+            ("dropout", "between 0 and 1", (0, 1)),
         ):  # fmt: skip
             low, high = getattr(self, name)
-            if not lowest <= low <= high <= highest:
-                raise MastError(f"--{name.replace('_', '-')} is {low} {high}: give the least and the greatest value")
+            flag = f"--{name.replace('_', '-')} is {low} {high}"
+            if not (lowest <= low <= highest and lowest <= high <= highest):
+                raise MastError(f"{flag}: give values {allowed}")
+            if low > high:
+                raise MastError(f"{flag}: give the least value first")
         if self.head_dim[0] % 4 or self.head_dim[1] % 4:
             raise MastError(f"--head-dim is {self.head_dim[0]} {self.head_dim[1]}: give multiples of 4")

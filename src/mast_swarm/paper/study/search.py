@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, PARTLY, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, judged
+from mast_swarm.view.search import history
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,14 +65,8 @@ def _search_rows(found: Found) -> list[Row]:
 def _search_draw(found: Found, figure: Figure) -> None:
     axes = figure.subplots()
     if "search" in found.results:
-        trials = [row for row in found["search"].table.to_pylist() if row["value"] is not None]
-        values, last = [trial["value"] for trial in trials], max(trial["epochs"] for trial in trials)
-        for name, marker, whole in (("to its last epoch", "o", True), ("ended early", "x", False)):
-            shown = [(n, trial["value"]) for n, trial in enumerate(trials) if (trial["epochs"] == last) == whole]
-            if shown:
-                axes.plot(*zip(*shown, strict=True), marker, label=name)
-        axes.plot(np.maximum.accumulate(values), label="best so far", drawstyle="steps-post")
-        axes.legend()
+        trials = found["search"].table.to_pylist()
+        history(axes, trials, max(trial["epochs"] or 0 for trial in trials), lower_is_better=False)
     else:
         blank(axes)
     axes.set(xlabel="trial", ylabel="success rate in validation")
