@@ -67,7 +67,9 @@ def test_a_dead_process_is_replaced(tmp_path: Path) -> None:
     assert {job.name: found for job, found in Local(2).run(jobs)} == {"dies": 7, "lives": 9}
 
 
+# Where tests run in the background, a shell may have them ignore Ctrl-C: these processes are to hear it.
 INTERRUPTED = """
+import signal
 import sys
 import time
 from pathlib import Path
@@ -91,6 +93,7 @@ def long(mark):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     jobs = [Job("quick", quick), Job("long", long, ("long",))]
     try:
         for job, _ in Local(2).run(jobs):
@@ -140,6 +143,7 @@ import signal, sys, time
 from mast_swarm.pool import Job, Local
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for job, _ in Local(2).run([Job("quick", print, ("begun",)), Job("slow", time.sleep, (600,))] * 2):
             print(job.name, flush=True)

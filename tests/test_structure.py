@@ -31,6 +31,7 @@ RANKS = {
     "steady": 0,
     "explore_kernels": 0,
     "threads": 0,
+    "heap": 0,
     "files": 1,
     "pool": 1,
     "space": 1,

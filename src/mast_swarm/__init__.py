@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mast_swarm.errors import MastError, lacking
-from mast_swarm.heap import keep_free_memory
 
 if TYPE_CHECKING:
     from mast_swarm import evaluate, train
@@ -48,7 +47,6 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # OpenMP reads this when it is loaded, which torch and numba do later
     if "torch" in sys.modules:  # or have done before
         import_module("mast_swarm.threads").sleep_while_waiting()
-keep_free_memory()
 
 __version__ = "0.1.0"
 

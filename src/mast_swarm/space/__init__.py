@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mast_swarm.heap import keep_free_memory
 from mast_swarm.space.cells import Cells
 from mast_swarm.space.graph import Graph, components, hops, neighbour_graph, radius_graph, reachable
 from mast_swarm.space.neighbours import count_within, nearest, offsets
@@ -18,3 +19,5 @@ __all__ = [
     "radius_graph",
     "reachable",
 ]
+
+keep_free_memory()  # here, as every world and every policy loads this, and a robot's node, which has no torch, does not
