@@ -80,7 +80,7 @@ declare(
         _search_rows,
         _search_cells,
         _search_draw,
-        notes=f"{TRIALS} trials of {LEAST} to {MOST} epochs are asked for, and more may be under way when they are "
-        "done; `mast tune navigation` is the paper's search in full.",
+        notes=f"{TRIALS} trials of {LEAST} to {MOST} epochs, {WORKERS} at a time; in the kept run workers could "
+        "still finish a few more than were asked for. `mast tune navigation` is the paper's search in full.",
     )
 )
