@@ -130,6 +130,20 @@ def test_neighbour_graph_keeps_environments_apart_and_its_size(batch):
     assert (components(lone) == 0).all() and (hops(lone) == 0).all()
 
 
+@settings(deadline=None)
+@given(st.integers(1, 3), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.integers(0, 10**6))
+def test_components_of_nearest_lists_are_those_of_their_edges(batch, robots, k, directed, seed):
+    rng = torch.Generator().manual_seed(seed)
+    index = torch.randint(-1, robots, (batch, robots, k), generator=rng)
+    graph = neighbour_graph(index, directed=directed)
+    pairs = coo_matrix(
+        (np.ones(graph.source.numel()), (graph.source.numpy(), graph.target.numpy())), (batch * robots,) * 2
+    )
+    which = connected_components(pairs, directed=False)[1]
+    first = np.array([np.flatnonzero(which == one)[0] for one in which])
+    assert components(graph).flatten().tolist() == (first % robots).tolist()
+
+
 def test_radius_components():
     points = torch.tensor([[[0.0, 0.0], [100.0, 0.0], [3.0, 0.0], [104.0, 0.0], [50.0, 50.0]]])
     assert components(radius_graph(points, 5.0)).tolist() == [[0, 1, 0, 1, 4]]

@@ -16,31 +16,51 @@ for _bit in range(64):
 
 
 @njit(cache=True, nogil=True)
-def union_find(source, target, n, label):
-    """Lowest index of each node's weakly connected component into label [B * N], in 0 .. N - 1.
+def _join(label, a, b):
+    """The smaller root becomes the parent, so that a root is the lowest node of its component."""
+    while label[a] != a:
+        label[a] = label[label[a]]
+        a = label[a]
+    while label[b] != b:
+        label[b] = label[label[b]]
+        b = label[b]
+    if a < b:
+        label[b] = a
+    else:
+        label[a] = b
 
-    The smaller root always becomes the parent, so a root is the lowest node of its component.
-    """
-    for v in range(label.size):
-        label[v] = v
-    for e in range(source.size):
-        a = source[e]
-        b = target[e]
-        while label[a] != a:
-            label[a] = label[label[a]]
-            a = label[a]
-        while label[b] != b:
-            label[b] = label[label[b]]
-            b = label[b]
-        if a < b:
-            label[b] = a
-        else:
-            label[a] = b
+
+@njit(cache=True, nogil=True)
+def _roots(label, n):
     # Parents are lower than their children, so in rising order every parent already knows its root.
     for v in range(label.size):
         label[v] = label[label[v]]
     for v in range(label.size):
         label[v] %= n
+
+
+@njit(cache=True, nogil=True)
+def union_find(source, target, n, label):
+    """Lowest index of each node's weakly connected component into label [B * N], in 0 .. N - 1."""
+    for v in range(label.size):
+        label[v] = v
+    for e in range(source.size):
+        _join(label, source[e], target[e])
+    _roots(label, n)
+
+
+@njit(cache=True, nogil=True)
+def union_nearest(index, label):
+    """As union_find, of robots that each hear their nearest, index [B, N, k]; -1: nobody."""
+    batch, n, k = index.shape
+    for v in range(label.size):
+        label[v] = v
+    for b in range(batch):
+        for i in range(n):
+            for j in range(k):
+                if index[b, i, j] >= 0:
+                    _join(label, b * n + i, b * n + index[b, i, j])
+    _roots(label, n)
 
 
 @njit(cache=True, nogil=True)

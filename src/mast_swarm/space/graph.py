@@ -169,8 +169,11 @@ def components(graph: Graph) -> Tensor:
     from mast_swarm.space import _cpu_graph
 
     label = np.empty(graph.batch * graph.nodes, np.int64)
-    source, target = graph.source.contiguous().numpy(), graph.target.contiguous().numpy()
-    _cpu_graph.union_find(source, target, graph.nodes, label)
+    if isinstance(graph, NearestGraph):  # without listing its edges
+        _cpu_graph.union_nearest(graph.index.contiguous().numpy(), label)
+    else:
+        source, target = graph.source.contiguous().numpy(), graph.target.contiguous().numpy()
+        _cpu_graph.union_find(source, target, graph.nodes, label)
     return torch.from_numpy(label).view(graph.batch, graph.nodes)
 
 
