@@ -22,7 +22,7 @@ import torch
 
 from mast_swarm.errors import MastError, Terminated
 from mast_swarm.evaluate.actors import pick_device
-from mast_swarm.files import whole_file
+from mast_swarm.files import check_writable, whole_file
 from mast_swarm.pool import Job, pool
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task
@@ -98,7 +98,7 @@ def tune(
     url = url_of(config.storage or str(search.out / "study.db"))
     if config.ray is not None and url.startswith("sqlite"):
         raise MastError("--ray needs a --storage that every machine reaches: postgresql://USER:PASSWORD@HOST/DATABASE")
-    _check_writable(search.out)
+    check_writable(search.out)
     study = open_study(url, config.study or search.task.name, config, search.base)
     workers = pool(config.ray, config.workers)
     given = (url, study.study_name, config, plain(search.base))
@@ -113,15 +113,6 @@ def tune(
         if drawn is not None and finished_and_running(study)[0]:
             drawn(study, search.task, search.out)
     return study
-
-
-def _check_writable(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise MastError(f"cannot write to {out}: {error.strerror}; give another --out") from None
 
 
 @contextmanager
