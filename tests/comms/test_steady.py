@@ -12,13 +12,11 @@ from torch import Tensor
 
 from devices import DEVICE, few, plainly
 from mast_swarm import Channel, DecentralPolicy, Policy, PolicyConfig, steady
-from mast_swarm.comms import decentral
+from mast_swarm.comms import decentral, wide
 from mast_swarm.comms.held import RelayState
 from mast_swarm.observation import Observation
 from mast_swarm.space import Graph, nearest, neighbour_graph
 from mast_swarm.steady import Steady
-
-pytestmark = pytest.mark.kernels
 
 WINDOWS = {
     radius: Policy(PolicyConfig(layers=3, heads=2, head_dim=16, attention_radius=radius), seed=1).to(DEVICE)
@@ -48,6 +46,7 @@ def rooms(asked: Steady) -> list[int]:
     return [room for kept in asked.answers if isinstance(kept, tuple) for room in kept[0]]
 
 
+@pytest.mark.kernels
 @settings(deadline=None, max_examples=few(40, 3))
 @given(
     seed=st.integers(0, 99),
@@ -85,3 +84,32 @@ def test_rows_that_are_nobodys_change_nothing(
     assert bool(work.outgrown) == (not fits)
     if fits:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 999),
+    views=st.integers(1, 12),
+    levels=st.integers(1, 4),
+    room=st.sampled_from([0.3, 0.7, 1.0, 1.25]),
+)
+def test_a_row_that_finds_no_room_is_in_no_layer_above(seed: int, views: int, levels: int, room: float) -> None:
+    """A view's rows of a layer are the first of its rows in the layer below: nothing may be read beyond those."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def drawn() -> tuple[Tensor, Tensor]:
+        reached = torch.randint(0, 8, (levels + 1, views), generator=rng, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        reached[0].clamp_max_(1)  # the robot itself
+        return torch.zeros(views, 40, dtype=torch.int64), reached
+
+    work = Steady("cpu", room)
+    with mock.patch.object(steady, "MORE", 0), mock.patch.object(wide, "ROWS", 100):
+        with work.asking():
+            asked = list(wide._parts(*drawn()))
+        with work.granted():
+            found = list(wide._parts(*drawn()))
+    assert len(found) == len(asked)
+    for part in found:
+        assert (part.reached[:-1] <= part.reached[1:]).all()
+        for level, rows in enumerate(part.rows):
+            assert (part.begin[level] + part.reached[level] <= rows).all()

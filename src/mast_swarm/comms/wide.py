@@ -134,5 +134,6 @@ def _parts(entry: Tensor, reached: Tensor) -> Iterator[Part]:
             first = torch.cat((first[:-1].minimum(most[n :: len(last), None]), first[-1:]))
             fits = (most[n :: len(last), None] - first[:-1]).to(those.dtype)
             those = torch.cat((those[:-1].minimum(fits), those[-1:]))
+            those = those.flip(0).cummin(0).values.flip(0)  # a row that is left out is none of the layers above either
         if rows[0]:  # somebody is alive here
             yield Part(part, entry[part], those, first, rows)
