@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from devices import why_not
+from bounds import checked
+from devices import INTERPRETED, why_not
 from mast_swarm import Policy, PolicyConfig
 from mast_swarm.model.config import LPACConfig
 from mast_swarm.model.lpac import LPAC
@@ -27,6 +29,13 @@ def no_kernel_fails() -> Iterator[None]:
     from mast_swarm.kernels import failed
 
     assert not failed
+
+
+@pytest.fixture(autouse=True, scope="session")
+def within_bounds() -> Iterator[None]:
+    """In Triton's interpreter no kernel reads or writes beyond its tensors."""
+    with checked() if INTERPRETED else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -61,6 +61,7 @@ def rooms(asked: Steady) -> list[int]:
 @example(seed=0, batch=1, robots=3, asked=3, room=1.0, more=0, failure=0.0, radius=60.0)  # just enough
 @example(seed=0, batch=1, robots=3, asked=0, room=1.0, more=0, failure=0.0, radius=60.0)  # before anybody was heard
 @example(seed=0, batch=1, robots=3, asked=0, room=1.0, more=2048, failure=1.0, radius=60.0)  # all have failed since
+@example(seed=1, batch=1, robots=4, asked=2, room=0.5, more=0, failure=0.0, radius=60.0)  # more below than room
 def test_rows_that_are_nobodys_change_nothing(
     seed: int, batch: int, robots: int, asked: int, room: float, more: int, failure: float, radius: float | None
 ) -> None:
@@ -98,7 +99,8 @@ def test_a_row_that_finds_no_room_is_in_no_layer_above(seed: int, views: int, le
     rng = torch.Generator().manual_seed(seed)
 
     def drawn() -> tuple[Tensor, Tensor]:
-        reached = torch.randint(0, 8, (levels + 1, views), generator=rng, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        more = torch.randint(0, 8, (levels + 1, views), generator=rng, dtype=torch.int32)
+        reached = more.cumsum(0, dtype=torch.int32)
         reached[0].clamp_max_(1)  # the robot itself
         return torch.zeros(views, 40, dtype=torch.int64), reached
 

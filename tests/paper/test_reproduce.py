@@ -13,6 +13,7 @@ import torch
 from scipy import stats
 
 from mast_swarm.paper import run as running
+from mast_swarm.paper import work
 from mast_swarm.paper.cells import Cell, Result, Store
 from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
@@ -81,10 +82,21 @@ def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> N
     assert not list(tmp_path.glob("*/*.safetensors")) and families(some, 25, tmp_path) == [some]
 
 
-def test_a_policy_whose_result_is_lost_is_trained_anew(tmp_path: Path) -> None:
+def test_a_policy_that_was_trained_is_not_lost_before_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may be stopped after a policy's last epoch and before its result is written."""
     cell = next(c.needs for c in EXPERIMENTS["encodings"].cells(Size(quick=True)).values() if c.needs)
-    first, second = (run(cell, {}, "cpu", str(tmp_path)) for _ in range(2))
-    assert first.files == second.files and not second.about["resumed"]
+    first = run(cell, {}, "cpu", str(tmp_path))
+    assert not first.about["resumed"] and not list(tmp_path.glob("*/*.safetensors"))
+    with monkeypatch.context() as patched:
+        patched.setattr(work, "train", None)  # there is nothing left to do
+        second = run(cell, {}, "cpu", str(tmp_path))
+    assert second.files == first.files and second.table == first.table and second.about["resumed"]
+    assert second.about["seconds"] == pytest.approx(sum(first.table["seconds"].to_pylist()), abs=0.1)
+    forget([cell], tmp_path)
+    third = run(cell, {}, "cpu", str(tmp_path))  # was kept and is missing again: anew
+    assert third.files == first.files and not third.about["resumed"]
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
                     store.save(cell, result)
                     done += 1
                     print(f"{done} of {total}: {cell.name}: {result.about['seconds']:.0f} s", flush=True)
-                if ran.function is run_together:
+                if work[ran.name][0].kind == "train":
                     forget(work[ran.name], scratch)
         if done < total:
             print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")

@@ -39,6 +39,7 @@ from mast_swarm.train.family import rows_of, trainable_together
 from mast_swarm.train.run import train, train_family
 from mast_swarm.train.tune_config import TuneConfig
 
+_ENDED = "ended"  # a file in the folder of a run that has ended: its result has not been kept yet
 INSTANTS = 81  # at most, that a table keeps of an episode: each 10 s of 800 s
 
 
@@ -82,7 +83,9 @@ def run_together(cells: Sequence[Cell], device: str, scratch: str) -> list[Resul
 
 
 def forget(cells: Sequence[Cell], scratch: Path) -> None:
-    """The checkpoints of a family whose results are kept."""
+    """What training has left of policies whose results are kept: the checkpoint of a family, the mark of a run."""
+    for cell in cells:
+        (scratch / cell.key / _ENDED).unlink(missing_ok=True)
     wanted = [configured(cell) for cell in cells]
     for out, members in _begun(scratch):
         if all(config in members for config in wanted):
@@ -169,19 +172,25 @@ def thinned(table: pa.Table, dt: float) -> pa.Table:
 
 
 def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
-    """A policy, and the numbers of each epoch. Goes on with a run that was stopped, where its folder is still there."""
+    """A policy, and the numbers of each epoch. Goes on with a run that was stopped, where its folder is still there,
+    also where it was stopped between its end and the moment when its result was kept."""
     config = changed(recipe(settings["recipe"], tasks.find(settings["task"])), settings["settings"])
     scratch.parent.mkdir(parents=True, exist_ok=True)
-    stopped = (scratch / checkpoint.FILE).exists()
-    if not stopped and scratch.exists():  # a run that had ended, or never began
-        shutil.rmtree(scratch)
-    kept = not config.collect  # what the expert gathers before the first update can be gathered again
-    train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=kept)
+    ended, stopped = (scratch / _ENDED).exists(), (scratch / checkpoint.FILE).exists()
+    if not ended:
+        if not stopped and scratch.exists():  # a run whose result was kept, or that never began
+            shutil.rmtree(scratch)
+        kept = not config.collect  # what the expert gathers before the first update can be gathered again
+        train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=kept)
+        (scratch / _ENDED).touch()
     rows = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
     files = {name: (scratch / "best" / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
     for path in sorted(scratch.glob("*.safetensors")):  # checkpoints: the run is at its end
         path.unlink()
-    return Result(_as_table(rows), {"resumed": stopped, "config": plain(config)}, files)
+    about: dict[str, Any] = {"resumed": ended or stopped, "config": plain(config)}
+    if ended or stopped:  # what came before took time too
+        about["seconds"] = round(sum(row["seconds"] for row in rows), 1)
+    return Result(_as_table(rows), about, files)
 
 
 def _connectivity(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
