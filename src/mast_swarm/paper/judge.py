@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,12 @@ def sign(difference: Estimate, *, wanted: int) -> str:
 def either(*parts: bool) -> str:
     """holds if all parts of a claim do, partly if some do."""
     return HOLDS if all(parts) else PARTLY if any(parts) else FAILS
+
+
+def counted(left: str, right: str, gaps: Sequence[Estimate]) -> str:
+    """In how many places one is below the other and above it, by the intervals of the differences."""
+    below, above = sum(gap.below_zero for gap in gaps), sum(gap.above_zero for gap in gaps)
+    return f"{left} is below {right} in {below} and above it in {above} of {len(gaps)}"
 
 
 def present(found: Found, names: Iterable[str]) -> list[str]:

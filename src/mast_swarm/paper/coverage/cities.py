@@ -9,7 +9,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.cities import CITIES, FOLDER, SIDE, content, degrees, window
 from mast_swarm.paper.coverage.common import C, run
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, either, judged
+from mast_swarm.paper.judge import Judged, counted, either, judged
 from mast_swarm.paper.measured import Estimate, difference
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def _city_rows(found: Found) -> list[Row]:
         why += f"signals; mast-m minus lpac-k3, in this order, by which it is judged: {', '.join(map(str, ours))}"
         for left, right in (("mast-m", "lpac-k3-seen"), ("mast-m-paper", "lpac-k3")):
             if apart := gaps(left, right):
-                below, above = sum(gap.below_zero for gap in apart), sum(gap.above_zero for gap in apart)
-                why += f"; {left} is below {right} in {below} and above it in {above} of {len(apart)}"
+                why += f"; {counted(left, right, apart)}"
         return listed("mast-m-paper"), listed("mast-m"), either(*(gap.below_zero for gap in ours)), why
 
     return [judged(found, 55, costs)]

@@ -10,7 +10,8 @@ import numpy as np
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.coverage.common import USUAL, C, run
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Missing, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, either, heat, judged
+from mast_swarm.paper.judge import Judged, blank, counted, either, heat, judged
+from mast_swarm.paper.measured import difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +88,15 @@ def _grid_rows(found: Found) -> list[Row]:
         verdict = either(
             max(gains, key=lambda at: gains[at])[0] >= 56, max(gains.values()) > 40, min(gains.values()) < 0
         )
-        why = f"judged on mast-m, which has a fifth map; with the same five maps on both sides: {same}"
+        why = "judged on mast-m, which has a fifth map"
+        gaps = [difference(found.measured(f"mast-m {n} {f}"), found.measured(f"lpac-k3 {n} {f}"), C) for n, f in gains]
+        why += f"; {counted('mast-m', 'lpac-k3', gaps)}; with the same five maps on both sides: {same}"
+        gaps = [
+            difference(found.measured(f"mast-m {n} {f}"), found.measured(f"lpac-k3-seen {n} {f}"), C)
+            for n, f in gains
+            if f"lpac-k3-seen {n} {f}" in found.results
+        ]
+        why += f", {counted('mast-m', 'lpac-k3-seen', gaps)}" if gaps else ""
         return listed("mast-m-paper", "lpac-k3"), _ends(gains), verdict, why
 
     judges = {51: least, 52: most, 53: matters, 54: lpac}

@@ -53,10 +53,14 @@ def _side_rows(found: Found) -> list[Row]:
         verdict = either(gaps[0].below_zero, not gaps[1].below_zero)
         text = f"{gaps[0]} at {sides[0]} m, {gaps[1]} at {sides[-1]} m"
         why = "mast-m, which has a fifth map, minus lpac-k3"
-        for s in sides:
-            if f"lpac-k3-seen {s}" in found.results:
-                equal = difference(found.measured(f"mast-m {s}"), found.measured(f"lpac-k3-seen {s}"), C)
-                why += f"; minus lpac-k3-seen, which has it too, {equal} at {s} m"
+        equal = {
+            s: difference(found.measured(f"mast-m {s}"), found.measured(f"lpac-k3-seen {s}"), C)
+            for s in sides
+            if f"lpac-k3-seen {s}" in found.results
+        }
+        if equal:
+            texts = ", ".join(f"{gap} at {s} m" for s, gap in equal.items())
+            why += f"; minus lpac-k3-seen, which has it too, {texts}"
         return listed("mast-m-paper"), text, verdict, why
 
     def figure_(name: str) -> Judged:
