@@ -12,6 +12,9 @@ import pytest
 import torch
 from scipy import stats
 
+from mast_swarm.errors import Terminated
+from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm.evaluate.run import Interrupted
 from mast_swarm.paper import run as running
 from mast_swarm.paper import work
 from mast_swarm.paper.cells import Cell, Result, Store
@@ -80,6 +83,17 @@ def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> N
     assert result.about["together"] == 3 and result.about["config"] == plain(configured(some[2]))
     forget(some[2:3], tmp_path)
     assert not list(tmp_path.glob("*/*.safetensors")) and families(some, 25, tmp_path) == [some]
+
+
+def test_a_cell_that_is_stopped_names_no_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(task: str, config: EvaluateConfig) -> None:
+        assert config.out is not None
+        raise Interrupted(config.out, Terminated())
+
+    monkeypatch.setattr(work, "evaluate", stopped)
+    with pytest.raises(Terminated) as raised:
+        run(Size(quick=True).navigation("explorer"), {}, "cpu", str(tmp_path))
+    assert str(raised.value) == ""
 
 
 def test_a_policy_that_was_trained_is_not_lost_before_it_is_kept(

@@ -140,6 +140,8 @@ class Experiment:
     """Rows of its Parquet table; left out: those of all its evaluations."""
     notes: str = ""
     """What a reader should know."""
+    says: Callable[[Found], str] = lambda found: ""
+    """What was measured, in a sentence or two, where no claim says it."""
 
 
 EXPERIMENTS: dict[str, Experiment] = {}

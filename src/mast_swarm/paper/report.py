@@ -65,9 +65,10 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         parts.append(
             f"### {experiment.name}\n\n{experiment.title[0].upper()}{experiment.title[1:]} ({experiment.paper}). "
         )
-        lack = f" {lacking(Found(report.cells, report.results, size))}." if report.lacking else ""
-        parts.append(f"{len(report.cells)} cells: `mast reproduce {experiment.name}`.{lack}")
-        parts.append(f" {experiment.notes}\n\n" if experiment.notes else "\n\n")
+        found = Found(report.cells, report.results, size)
+        lack = f"{lacking(found)}." if report.lacking else ""
+        said = (f"{len(report.cells)} cells: `mast reproduce {experiment.name}`.", lack, experiment.notes)
+        parts.append(" ".join(part for part in (*said, experiment.says(found)) if part) + "\n\n")
         if (out / "figures" / f"{experiment.name}.png").exists():
             pdf = f"([PDF](figures/{experiment.name}.pdf))"
             parts.append(f"![{experiment.title}](figures/{experiment.name}.png)\n\n{pdf}\n\n")

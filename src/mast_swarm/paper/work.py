@@ -27,7 +27,7 @@ from mast_swarm.evaluate.actors import make_actor, pick_device
 from mast_swarm.evaluate.config import settled
 from mast_swarm.evaluate.policies import fitting
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.evaluate.run import evaluate
+from mast_swarm.evaluate.run import Interrupted, evaluate
 from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
 from mast_swarm.paper.cells import Cell, Result
 from mast_swarm.paper.cities import FOLDER
@@ -154,7 +154,10 @@ def _evaluate(settings: dict[str, Any], folder: Path, device: str, scratch: Path
     """Every metric of every episode, at instants that are evenly spread."""
     task, config = _evaluation(settings, folder, device)
     with tempfile.TemporaryDirectory() as out:
-        made, _ = evaluate(task, replace(config, out=Path(out) / "run"))
+        try:
+            made, _ = evaluate(task, replace(config, out=Path(out) / "run"))
+        except Interrupted as stopped:  # its folder goes: a cell is done whole or not at all
+            raise stopped.by from None
         table = pq.read_table(made / "episodes.parquet")
     return Result(thinned(table, config.world.dt), {"precision": config.precision})
 

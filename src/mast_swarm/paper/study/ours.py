@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Size, declare
 from mast_swarm.paper.judge import curves
+from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation import S, by_paper
 
 if TYPE_CHECKING:
@@ -33,6 +37,16 @@ def _draw(found: Found, figure: Figure) -> None:
     axes.legend(loc="lower right")
 
 
+def _each_step(found: Found) -> str:
+    """How much each step brings at the end, of those that follow each other and are there."""
+    steps = [
+        f"{after} {difference(found.measured(after), found.measured(before), S)}"
+        for before, after in itertools.pairwise(found)
+    ]
+    first = [f"{name} {found.measured(name).at(S)}" for name in itertools.islice(found, 1)]
+    return f"Success rate at 800 s: {'; '.join(first + steps)}." if steps else ""
+
+
 declare(
     Experiment(
         "ablation",
@@ -42,17 +56,46 @@ declare(
         _ablation_cells,
         _draw,
         notes="Each line has what the one before has, and one thing more; messages take 1 s per hop.",
+        says=_each_step,
     )
 )
 
+_WAYS = {"alone": 1.0, "centralised": None}  # how the policies of several seeds run, and the delay
+
 
 def _seed_cells(size: Size) -> Mapping[str, Cell]:
-    cells = {"best 0": size.navigation("mast-m", delay=1.0), "paper 0": size.navigation(by_paper(size, "M"), delay=1.0)}
+    trained: dict[str, str | Cell] = {"best 0": "mast-m", "paper 0": by_paper(size, "M")}
     for seed in size.some((1, 2)):
         for recipe in ("best", "paper"):
             policy = size.trained("navigation", recipe, f"m-{recipe}-seed{seed}", seed=seed)
-            cells[f"{recipe} {seed}"] = size.navigation(policy, delay=1.0)
-    return cells
+            trained[f"{recipe} {seed}"] = policy
+    return {
+        f"{name} {way}": size.navigation(policy, **({} if delay is None else {"delay": delay}))
+        for way, delay in _WAYS.items()
+        for name, policy in trained.items()
+    }
+
+
+def _spread(found: Found) -> str:
+    """The success rates at the end of each seed, their mean and their standard deviation."""
+    told = []
+    for recipe, way in itertools.product(("best", "paper"), _WAYS):
+        names = [name for name in found.cells if name.startswith(recipe) and name.endswith(way) and name in found]
+        ends = [found.measured(name).at(S).mean for name in names]
+        if len(ends) > 1:
+            each = ", ".join(f"{end:.3f}" for end in ends)
+            spread = f"mean {np.mean(ends):.3f}, standard deviation {np.std(ends, ddof=1):.3f}"
+            told.append(f"recipe `{recipe}`, {way}: {each} ({spread})")
+    return f"Success rate at 800 s by seed: {'; '.join(told)}." if told else ""
+
+
+def _draw_seeds(found: Found, figure: Figure) -> None:
+    for axes, way in zip(figure.subplots(1, 2, sharey=True), _WAYS, strict=True):
+        names = [name for name in found.cells if name.endswith(way)]
+        curves(axes, found, names, S, lambda name: name.rsplit(" ", 1)[0])
+        axes.set(ylabel="success rate" if way == "alone" else "", ylim=(0, 1.02))
+        axes.set_title(way, loc="left")
+        axes.legend(loc="lower right")
 
 
 declare(
@@ -62,6 +105,9 @@ declare(
         "not in the paper, which trained each model once",
         lambda found: [],
         _seed_cells,
-        _draw,
+        _draw_seeds,
+        shape=(9.6, 4.0),
+        notes="Robots alone hear messages that take 1 s per hop.",
+        says=_spread,
     )
 )
