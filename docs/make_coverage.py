@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from blocks import DOCS, ROOT, load, table
 
-sys.path.append(str(ROOT))
-from benchmarks.coverage_cells import CITIES, GRID, SIDES, SWEEP, USUAL, cell_name, city_world
+from mast_swarm.paper.cells import Store
+from mast_swarm.paper.cities import CITIES
+from mast_swarm.paper.coverage.common import USUAL, C
+from mast_swarm.paper.coverage.grid import GRID, gains_over
+from mast_swarm.paper.coverage.sides import SIDES
+from mast_swarm.paper.experiment import Found, Missing, Size
+from mast_swarm.paper.measured import difference
+from mast_swarm.paper.run import EXPERIMENTS
 
-__all__ = ["NUMBERS", "city_world"]  # the latter for the pictures
-
-PICTURES = DOCS / "pictures"
 NOT_YET = "not run yet"
-POLICIES = (
-    "clairvoyant", "mast-m", "mast-m-central", "mast-m-paper",
-    "lpac-k3", "lpac-k3-alone", "lpac-k3-seen", "lpac-k3-seen-alone", "c-cvt", "d-cvt",
-)  # fmt: skip
-CENTRE = cell_name(32, 32)  # what the policies are trained on
+# Where the policies are trained: the names in the table, and in the experiment coverage-curves.
+TRAINED = {
+    "clairvoyant": "clairvoyant",
+    "mast-m": "mast-m",
+    "mast-m-central": "mast-m central",
+    "mast-m-paper": "mast-m-paper",
+    "lpac-k3": "lpac-k3",
+    "lpac-k3-alone": "lpac-k3 alone",
+    "lpac-k3-seen": "lpac-k3-seen",
+    "lpac-k3-seen-alone": "lpac-k3-seen alone",
+    "c-cvt": "c-cvt",
+    "d-cvt": "d-cvt",
+}
+ORDER = ("clairvoyant", "mast-m", "mast-m-paper", "lpac-k3", "lpac-k3-seen", "c-cvt", "d-cvt")
 # Of MAST-M below another policy in %: least and most in the paper, each with its N, F, where it gives them.
 CLAIMS: dict[str, tuple[Any, ...]] = {
     "d-cvt": ((6, (8, 8)), (43, (40, 32))),
     "lpac-k3": ((-4, (8, 8)), (58, (64, 8))),
+    "lpac-k3-seen": (),
     "c-cvt": (),
     "clairvoyant": (),
 }
 
 
-def cell(name: str) -> dict[str, Any]:
-    """A cell of the sweep; one that was not run has no rows."""
-    path = SWEEP / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {"rows": [], "paired": [], "policies": {}}
+@cache
+def found(experiment: str) -> Found:
+    """The cells of an experiment of `mast reproduce` that are kept."""
+    cells, store = dict(EXPERIMENTS[experiment].cells(Size())), Store(DOCS / "results")
+    kept = {name: store.load(cell) for name, cell in cells.items()}
+    return Found(cells, {name: result for name, result in kept.items() if result is not None}, Size())
 
 
-def mean(found: dict[str, Any], policy: str, metric: str = "cost_time_average") -> float | None:
-    return next((r["mean"] for r in found["rows"] if (r["policy"], r["metric"]) == (policy, metric)), None)
-
-
-def stated(found: dict[str, Any], policy: str, metric: str = "cost_time_average") -> str:
+def stated(results: Found, name: str, metric: str = C) -> str:
     """A mean with its interval, as text."""
-    row = next((r for r in found["rows"] if (r["policy"], r["metric"]) == (policy, metric)), None)
-    return NOT_YET if row is None else f"{row['mean']:.3f} ± {row['ci95']:.3f}"
-
-
-def shown(cells: list[dict[str, Any]]) -> list[str]:
-    """The policies of a table: the usual ones, and others that were run."""
-    return [name for name in POLICIES if name in USUAL or any(name in found["policies"] for found in cells)]
+    return str(results.measured(name).at(metric)) if name in results else NOT_YET
 
 
 def means() -> str:
@@ -73,29 +78,27 @@ def means() -> str:
 
 def policies() -> str:
     """Every policy where it was trained: how it ran, its costs."""
-    found = cell(CENTRE)
-    body = []
-    for name in shown([found]):
-        run = found["policies"].get(name)
-        how = "" if run is None else "centralized"
-        if run is not None and (run["delay"] is not None or name == "d-cvt"):
-            how = "decentralized" + ("" if run["delay"] is None else f", {run['delay']:g} s per hop")
-        body.append([f"`{name}`", how, stated(found, name), stated(found, name, "cost")])
-    count = found.get("episodes", 100)
+    results, body, episodes = found("coverage-curves"), [], set()
+    for name, label in TRAINED.items():
+        cell = results.cells[f"end {label}"]
+        delay = cell.settings.get("delay")
+        how = "centralized" if delay is None and name != "d-cvt" else "decentralized"
+        how += "" if delay is None else f", {delay:g} s per hop"
+        body.append([f"`{name}`", how, *(stated(results, f"end {label}", metric) for metric in (C, "cost"))])
+        episodes.add(cell.settings["episodes"])
+    (count,) = episodes
     return table([f"{count} environments", "execution", "time average", "at the end"], body)
 
 
 def pairs() -> str:
     """MAST-M against each of the others on the same environments."""
-    found = cell(CENTRE)
-    rows = []
-    for row in found["paired"]:
-        if "mast-m" in (row["policy"], row["minus"]) and row["metric"] == "cost_time_average":
-            other, sign = (row["minus"], 1) if row["policy"] == "mast-m" else (row["policy"], -1)
-            rows.append([f"`mast-m` minus `{other}`", f"{sign * row['mean']:+.3f} ± {row['ci95']:.3f}"])
-    if not rows:
-        return f"MAST-M: {NOT_YET}.\n"
-    return table([f"paired difference, {found['episodes']} environments", "time average"], rows)
+    results, rows = found("coverage-curves"), []
+    for name, label in TRAINED.items():
+        if name != "mast-m" and results.has(("end mast-m", f"end {label}")):
+            gap = difference(results.measured("end mast-m"), results.measured(f"end {label}"), C)
+            rows.append([f"`mast-m` minus `{name}`", str(gap)])
+    count = results.cells["end mast-m"].settings["episodes"]
+    return table([f"paired difference, {count} environments", "time average"], rows or [["MAST-M", NOT_YET]])
 
 
 def bound() -> str:
@@ -115,64 +118,41 @@ def bound() -> str:
     return table([*head, "at the end", "time average minus `mast-m`'s"], rows)
 
 
-def picture(name: str, text: str) -> str:
-    """A link to a picture, where it has been made."""
-    return f"\n![{text}](pictures/{name})\n" if (PICTURES / name).exists() else ""
-
-
 def sides() -> str:
-    cells = [cell(cell_name(count, count, side)) for side, count in SIDES.items()]
+    results, names = found("coverage-sides"), [name for name in ORDER if name in (*USUAL, "lpac-k3-seen")]
     head = ["time average", *(f"{side} m, N = F = {count}" for side, count in SIDES.items())]
-    names = [name for name in POLICIES if name in USUAL]
-    body = [[f"`{name}`", *(stated(found, name) for found in cells)] for name in names]
-    return table(head, body) + picture("coverage-sides.png", "Cost of every environment against the side of the world")
+    body = [[f"`{name}`", *(stated(results, f"{name} {side}") for side in SIDES)] for name in names]
+    return table(head, body)
 
 
 def cities() -> str:
-    cells = [cell(name) for name in CITIES]
-    body = [[f"`{name}`", *(stated(found, name) for found in cells)] for name in shown(cells)]
-    return table(["time average", *(name.capitalize() for name in CITIES)], body)
-
-
-def gains(policy: str, other: str) -> dict[tuple[int, int], float]:
-    """By N, F: how far a policy's time average is below the other's, in %; of the cells that have both."""
-    found = {}
-    for agents in GRID:
-        for features in GRID:
-            one = cell(cell_name(agents, features))
-            ours, theirs = mean(one, policy), mean(one, other)
-            if ours is not None and theirs is not None:
-                found[agents, features] = 100 * (1 - ours / theirs)
-    return found
-
-
-def significantly_below(policy: str, other: str, at: tuple[int, int]) -> bool:
-    """Whether the 95 % interval of the paired difference in a cell is all below 0."""
-    for row in cell(cell_name(*at))["paired"]:
-        if row["metric"] == "cost_time_average" and {row["policy"], row["minus"]} == {policy, other}:
-            return (row["mean"] if row["policy"] == policy else -row["mean"]) < -row["ci95"]
-    raise KeyError(f"{policy} and {other} were not both run at {at}")
+    results = found("coverage-cities")
+    body = [[f"`{name}`", *(stated(results, f"{name} {city.name}") for city in CITIES)] for name in ORDER]
+    return table(["time average", *(f"{city.name}, {city.signals} signals" for city in CITIES)], body)
 
 
 def grid() -> str:
     """Where MAST-M gains least and most over the grid, beside the paper's end points."""
+    results, body = found("coverage-grid"), []
 
     def place(end: tuple[float, tuple[int, int]]) -> str:
         return f"{end[0]:+.0f} % ({end[1][0]}, {end[1][1]})"
 
-    body = []
+    def surely_below(other: str, at: tuple[int, int]) -> bool:
+        ours, theirs = (results.measured(f"{name} {at[0]} {at[1]}") for name in ("mast-m", other))
+        return difference(ours, theirs, C).below_zero
+
     for other, claimed in CLAIMS.items():
-        found = gains("mast-m", other)
-        ends = (
-            [place((found[at], at)) for at in (min(found, key=found.get), max(found, key=found.get))] if found else []
-        )
-        count = f"{len(found)} of {len(GRID) ** 2}"
-        sure = str(sum(significantly_below("mast-m", other, at) for at in found))
-        stated_there = [place(end) for end in claimed] or ["-"] * 2
-        body.append([f"`{other}`", *(ends or [NOT_YET] * 2), count, sure, *stated_there])
+        try:
+            gained = gains_over(results, "mast-m", other)
+        except Missing:
+            gained = {}
+        chosen = (min, max) if gained else ()
+        ends = [place((gained[at], at)) for at in (end(gained, key=lambda at: gained[at]) for end in chosen)]
+        count, sure = f"{len(gained)} of {len(GRID) ** 2}", str(sum(surely_below(other, at) for at in gained))
+        body.append([f"`{other}`", *(ends or [NOT_YET] * 2), count, sure, *([place(end) for end in claimed] or "--")])
     head = ["MAST-M below", "least, at (N, F)", "most", "cells run", "of these significantly lower"]
-    head += ["paper: least", "paper: most"]
-    return table(head, body) + picture("coverage-grid.png", "How far one policy is below another for each N and F")
+    return table([*head, "paper: least", "paper: most"], body)
 
 
 def benchmark() -> str:

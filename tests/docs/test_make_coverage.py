@@ -1,84 +1,62 @@
-"""The blocks and pictures of the coverage page: of what exists, and honest about what does not."""
+"""The blocks of the coverage page: of what exists, and honest about what does not."""
 
 from __future__ import annotations
 
-import itertools
-import json
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+import pyarrow as pa
 import pytest
+
+from mast_swarm.paper.cells import Result, Store
+from mast_swarm.paper.experiment import EXPERIMENTS, Size
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The module, reading its results and pictures from a folder that is empty at first."""
+    """The module, reading its results from a folder that is empty at first."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import make_coverage
 
-    monkeypatch.setattr(make_coverage, "SWEEP", tmp_path)
-    monkeypatch.setattr(make_coverage, "PICTURES", tmp_path)
+    monkeypatch.setattr(make_coverage, "DOCS", tmp_path)
+    monkeypatch.setattr(make_coverage, "found", make_coverage.found.__wrapped__)  # reads anew each time
     return make_coverage
 
 
-def put(folder: Path, name: str, costs: dict[str, float]) -> None:
-    """A cell of two environments in which each policy has the given mean time average."""
-    policies = {
-        policy: {"delay": 0.2 if policy == "mast-m" else None, "cost_time_average": [cost - 0.1, cost + 0.1]}
-        for policy, cost in costs.items()
-    }
-    metrics = ("cost_time_average", "cost")
-    rows = [{"policy": p, "metric": m, "mean": cost, "ci95": 0.01} for p, cost in costs.items() for m in metrics]
-    paired = [
-        {"policy": one, "minus": other, "metric": "cost_time_average", "mean": costs[one] - costs[other], "ci95": 0.02}
-        for one, other in itertools.combinations(costs, 2)
-    ]
-    cell: dict[str, Any] = {"episodes": 2, "rows": rows, "paired": paired, "policies": policies}
-    (folder / f"{name}.json").write_text(json.dumps(cell))
+def put(folder: Path, experiment: str, costs: dict[str, float]) -> None:
+    """Cells of two environments in which the policies have the given mean time averages, 0.1 above and below."""
+    cells = EXPERIMENTS[experiment].cells(Size())
+    for name, cost in costs.items():
+        values = [cost - 0.1, cost + 0.1]
+        table = pa.table({"episode": [0, 1], "t": [120.0] * 2, "cost_time_average": values, "cost": values})
+        Store(folder / "results").save(cells[name], Result(table, {}))
 
 
-def test_nothing_has_been_run(blocks: ModuleType, tmp_path: Path) -> None:
+def test_nothing_has_been_run(blocks: ModuleType) -> None:
     for block in (blocks.policies, blocks.pairs, blocks.sides, blocks.grid, blocks.cities):
         assert "not run yet" in block()
-    import draw_coverage
-
-    draw_coverage.sides(tmp_path / "sides.png")
-    draw_coverage.heat_maps(tmp_path / "grid.png")
-    assert not list(tmp_path.iterdir())
 
 
 def test_controllers_alone(blocks: ModuleType, tmp_path: Path) -> None:
-    put(tmp_path, "n32-f32-s1024", {"clairvoyant": 0.3, "c-cvt": 0.6, "d-cvt": 0.8})
-    assert "| `clairvoyant` | centralized | 0.300 ± 0.010 | 0.300 ± 0.010 |" in blocks.policies()
-    assert "| `mast-m` |  | not run yet | not run yet |" in blocks.policies()
-    assert blocks.pairs() == "MAST-M: not run yet.\n"
-    assert "| `d-cvt` | 0.800 ± 0.010 | not run yet | not run yet | not run yet |" in blocks.sides()
-    assert "| `d-cvt` | not run yet | not run yet | 0 of 64 | 0 | +6 % (8, 8) | +43 % (40, 32) |" in blocks.grid()
-    assert blocks.gains("clairvoyant", "d-cvt") == {(32, 32): pytest.approx(62.5)}
-    import draw_coverage
-
-    draw_coverage.sides(tmp_path / "coverage-sides.png")
-    draw_coverage.heat_maps(tmp_path / "coverage-grid.png")
-    assert not list(tmp_path.glob("*.png"))  # of one cell there is nothing to compare
+    put(tmp_path, "coverage-curves", {"end clairvoyant": 0.3, "end d-cvt": 0.8})
+    assert "| `clairvoyant` | centralized | 0.300 | 0.300 |" in blocks.policies()
+    assert "| `d-cvt` | decentralized | 0.800 | 0.800 |" in blocks.policies()
+    assert "| `mast-m` | decentralized, 0.2 s per hop | not run yet | not run yet |" in blocks.policies()
+    assert "| MAST-M | not run yet |" in blocks.pairs()
+    put(tmp_path, "coverage-sides", {"d-cvt 1448": 0.8})
+    (line,) = (line for line in blocks.sides().splitlines() if line.startswith("| `d-cvt` |"))
+    assert [cell.strip()[:5] for cell in line.split("|")[2:-1]] == ["0.800", "0.800", "not r", "not r"]
 
 
 def test_the_ends_of_the_grid_are_found(blocks: ModuleType, tmp_path: Path) -> None:
-    put(tmp_path, "n8-f8-s1024", {"d-cvt": 0.8, "lpac-k3": 0.5, "mast-m": 0.6})
-    put(tmp_path, "n64-f8-s1024", {"d-cvt": 0.8, "lpac-k3": 0.8, "mast-m": 0.4})
-    put(tmp_path, "n64-f64-s1024", {"d-cvt": 0.8, "mast-m": 0.5})
+    few = {"d-cvt 8 8": 0.8, "lpac-k3 8 8": 0.5, "mast-m 8 8": 0.6}
+    many = {"d-cvt 64 8": 0.8, "lpac-k3 64 8": 0.8, "mast-m 64 8": 0.4}
+    put(tmp_path, "coverage-grid", {**few, **many, "d-cvt 64 64": 0.8, "mast-m 64 64": 0.5})
     text = blocks.grid()
-    assert "| `d-cvt` | +25 % (8, 8) | +50 % (64, 8) | 3 of 64 | 3 |" in text
+    assert "| `d-cvt` | +25 % (8, 8) | +50 % (64, 8) | 3 of 64 | 3 | +6 % (8, 8) | +43 % (40, 32) |" in text
     assert "| `lpac-k3` | -20 % (8, 8) | +50 % (64, 8) | 2 of 64 | 1 |" in text
-    put(tmp_path, "n32-f32-s1024", {"d-cvt": 0.8, "mast-m": 0.5})
-    assert "| `mast-m` minus `d-cvt` | -0.300 ± 0.020 |" in blocks.pairs()
-    assert "| `mast-m` | decentralized, 0.2 s per hop |" in blocks.policies()
-    import draw_coverage
-
-    put(tmp_path, "n64-f64-s1448", {"d-cvt": 0.8, "mast-m": 0.5})
-    draw_coverage.heat_maps(tmp_path / "coverage-grid.png")
-    draw_coverage.sides(tmp_path / "coverage-sides.png")
-    assert "(pictures/coverage-sides.png)" in blocks.sides()
-    assert "(pictures/coverage-grid.png)" in blocks.grid()
+    assert "| `c-cvt` | not run yet | not run yet | 0 of 64 | 0 | - | - |" in text
+    put(tmp_path, "coverage-curves", {"end d-cvt": 0.8, "end mast-m": 0.5})
+    assert "| `mast-m` minus `d-cvt` | -0.300 ± 0.000 |" in blocks.pairs()

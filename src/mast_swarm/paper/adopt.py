@@ -24,15 +24,13 @@ _WORLD = {"navigation": ("agents", "scenario"), "coverage": ("agents", "features
 
 
 def adopt(given: Path, store: Store) -> int:
-    """The cells of a results folder, of a summary.json, or of a cell of the coverage sweep; how many were new."""
+    """The cells of a results folder or of a summary.json; how many were new."""
     if given.suffix == ".jsonl":
         return _curve(given, store)
     file = given / "summary.json" if given.is_dir() else given
     found = read_json(file)
     if found is None or "rows" not in found:
         raise MastError(f"{given} holds no results of an evaluation: give its folder, or its summary.json")
-    if "cell" in found:
-        return _sweep(found, file, store)
     whole = given / "episodes.parquet"
     episodes = pq.read_table(whole) if given.is_dir() and whole.exists() else None
     return _summary(found, file, episodes, store)
@@ -115,28 +113,3 @@ def _curve(file: Path, store: Store) -> int:
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
     spent = round(sum(row["seconds"] for row in rows), 1)
     return _keep(store, cell, table, {"from": _source(file), "seconds": spent})
-
-
-def _sweep(found: dict[str, Any], file: Path, store: Store) -> int:
-    """A cell of benchmarks.coverage_sweep: the time average and the cost at the end of every environment."""
-    if found["density"] != "gaussians":
-        return 0
-    count = 0
-    for driver, run in found["policies"].items():
-        policy = driver.removesuffix("-alone").removesuffix("-central")  # how it ran shows in the delay
-        if run["weights"] != weights("coverage", policy):
-            continue  # of weights that are no longer shipped
-        settings = {name: found[name] for name in ("agents", "features", "side", "dt", "episodes", "steps", "seed")}
-        cell = evaluation("coverage", policy, **settings, delay=run["delay"])
-        size = len(run["cost"])
-        table = pa.table(
-            {
-                "episode": pa.array(range(size)),
-                "t": pa.array([round(found["steps"] * found["dt"], 6)] * size),
-                "cost_time_average": pa.array(run["cost_time_average"]),
-                "cost": pa.array(run["cost"]),
-            }
-        )
-        about = {"from": _source(file), **{key: run[key] for key in ("device", "version", "precision", "seconds")}}
-        count += _keep(store, cell, table, about)
-    return count

@@ -27,7 +27,9 @@ def _curve_cells(size: Size) -> Mapping[str, Cell]:
     cells = {name: run(size, name, seed=2) for name in chosen}
     cells |= {"lpac-k3-paper": size.coverage(_lpac_paper(size), seed=2)}
     # The same policies where larger worlds and the grid have them too: of these only the end is known.
-    return cells | {f"end {name}": run(size, name) for name in chosen}
+    cells |= {f"end {name}": run(size, name) for name in chosen}
+    other = {"mast-m central": None, "lpac-k3 alone": 0.2, "lpac-k3-seen alone": 0.2}  # under the other execution
+    return cells | {f"end {name}": size.coverage(name.split()[0], delay=delay) for name, delay in other.items()}
 
 
 def _curve_rows(found: Found) -> list[Row]:

@@ -31,7 +31,7 @@ def _grid_cells(size: Size) -> Mapping[str, Cell]:
     return cells
 
 
-def _gains(found: Found, ours: str, other: str) -> dict[tuple[int, int], float]:
+def gains_over(found: Found, ours: str, other: str) -> dict[tuple[int, int], float]:
     """By N, F: how far our time average is below the other's, in %."""
     gains = {}
     for name in found.results:
@@ -55,12 +55,12 @@ def _ends(gains: Mapping[tuple[int, int], float]) -> str:
 def _grid_rows(found: Found) -> list[Row]:
     def listed(ours: str, other: str) -> str:
         try:
-            return _ends(_gains(found, ours, other))
+            return _ends(gains_over(found, ours, other))
         except KeyError:
             return "not run"
 
     def least() -> Judged:
-        gains = _gains(found, "mast-m", "d-cvt")
+        gains = gains_over(found, "mast-m", "d-cvt")
         low = min(gains, key=lambda at: gains[at])
         corner = gains.get((8, 8), np.nan)
         verdict = either(min(gains.values()) > 0, low == (8, 8), abs(corner - 6) < 5)
@@ -68,7 +68,7 @@ def _grid_rows(found: Found) -> list[Row]:
         return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, why
 
     def most() -> Judged:
-        gains = _gains(found, "mast-m", "d-cvt")
+        gains = gains_over(found, "mast-m", "d-cvt")
         high = max(gains, key=lambda at: gains[at])
         verdict = either(abs(gains[high] - 43) < 10, high[0] >= 32)
         there = ", ".join(f"{at} {gains[at]:+.0f} %" for at in ((32, 32), (40, 32)) if at in gains)
@@ -76,7 +76,7 @@ def _grid_rows(found: Found) -> list[Row]:
         return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, f"{why}; {there}"
 
     def matters() -> Judged:
-        gains = _gains(found, "mast-m", "d-cvt")
+        gains = gains_over(found, "mast-m", "d-cvt")
         ns, fs = sorted({n for n, _ in gains}), sorted({f for _, f in gains})
         by_n = np.ptp([np.mean([gains[n, f] for f in fs if (n, f) in gains]) for n in ns])
         by_f = np.ptp([np.mean([gains[n, f] for n in ns if (n, f) in gains]) for f in fs])
@@ -84,7 +84,7 @@ def _grid_rows(found: Found) -> list[Row]:
         return "-", text, HOLDS if by_n > by_f else FAILS, "gain over d-cvt"
 
     def lpac() -> Judged:
-        gains, same = _gains(found, "mast-m", "lpac-k3"), listed("mast-m", "lpac-k3-seen")
+        gains, same = gains_over(found, "mast-m", "lpac-k3"), listed("mast-m", "lpac-k3-seen")
         verdict = either(
             max(gains, key=lambda at: gains[at])[0] >= 56, max(gains.values()) > 40, min(gains.values()) < 0
         )
@@ -107,7 +107,7 @@ def _grid_draw(found: Found, figure: Figure) -> None:
     for axes, other in zip(figure.subplots(1, 3), ("d-cvt", "lpac-k3", "lpac-k3-seen"), strict=True):
         values = np.full((len(GRID), len(GRID)), np.nan)
         try:
-            for (n, f), gain in _gains(found, "mast-m", other).items():
+            for (n, f), gain in gains_over(found, "mast-m", other).items():
                 values[GRID.index(n), GRID.index(f)] = gain
         except KeyError:
             blank(axes)
