@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull, HalfspaceIntersection
 
-from devices import GPU, few, plainly
+from devices import DEVICE, GPU, few, plainly
 from mast_swarm.space import Graph, radius_graph
 from mast_swarm.space import voronoi as v
 from mast_swarm.space.maps import crops, squares, unpack, words
@@ -186,6 +186,22 @@ def test_bits(seed, cells, size):
             padded = np.pad(density[b].numpy() * mask[b, i], size + 3)
             expected = padded[y0 + size + 3 :, x0 + size + 3 :][:size, :size]
             np.testing.assert_array_equal(cut[b, i], expected)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_position_that_is_no_number_is_no_place_in_memory(kernel, axis, monkeypatch):
+    """A GPU does not look whether commands are numbers. The other environment's cells are what they were."""
+    points, density = (t.to(DEVICE) for t in scene(5, 3, 20, 1.0))
+    sums = v.row_sums(density)
+    if not kernel:
+        monkeypatch.setattr(v, "gpu", None)
+    before = v.cell_moments(points, density, sums, 1.0)
+    points[0, 1, axis] = torch.nan
+    after = v.cell_moments(points, density, sums, 1.0)
+    assert torch.equal(before[1], after[1])
+    assert torch.isfinite(after[0, [0, 2], 0]).all()  # the mass of others
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])

@@ -58,8 +58,9 @@ def _moments(
         at = tl.where(level, lead + far * rise * middle, (x2 + x) / 2 + rise * middle / steep)
         slope = tl.where(level, -far * rise, -rise / steep)
         bound = at + slope * line
-        high = tl.where((other != own) & (gap >= 0), tl.minimum(high, bound), high)
-        low = tl.where((other != own) & (gap < 0), tl.maximum(low, bound), low)
+        # By comparisons, which a position that is no number fails: what follows is a place in memory.
+        high = tl.where((other != own) & (gap >= 0) & (bound < high), bound, high)
+        low = tl.where((other != own) & (gap < 0) & (bound > low), bound, low)
     last = (cells - 1).to(tl.float64)
     begin = tl.minimum(tl.maximum(tl.floor(low - 0.5), -1.0), last).to(tl.int64) + 1
     end = tl.minimum(tl.maximum(tl.floor(high - 0.5), -1.0), last).to(tl.int64) + 1

@@ -160,7 +160,8 @@ def _intervals(points: Tensor, rows: Tensor, heard: Tensor | None, cells: int) -
     line = rows[:, :, None] if rows.dim() == 3 else rows
     high = (torch.where(right, at, infinity)[..., None] + flat * line).amin(2)
     low = (torch.where(left, at, -infinity)[..., None] + flat * line).amax(2)
-    begin, end = ((bound - 0.5).floor().clamp(-1, cells - 1).long() + 1 for bound in (low, high))
+    # Where a position is no number there is no cell: a GPU that is given such an index is lost to the process.
+    begin, end = ((bound - 0.5).floor().clamp(-1, cells - 1).nan_to_num(-1).long() + 1 for bound in (low, high))
     return begin, torch.maximum(begin, end)
 
 
