@@ -50,6 +50,15 @@ def test_fused_equals_plain_in_value_and_gradient(
     assert torch.allclose(ours.float(), theirs, atol=1e-5 if dtype == torch.float32 else 5e-2)
 
 
+def test_no_more_tokens_than_words_can_be_counted() -> None:
+    """One word more, and a kernel would write before its tensors."""
+    from mast_swarm.model.fused import takes
+
+    most = 262_143
+    assert takes(most, 64) and not takes(most + 1, 64) and not takes(16, 16)
+    assert most * -(-most // 32) < 2**31 <= (most + 1) * -(-(most + 1) // 32)
+
+
 @pytest.mark.parametrize("radius", [10.0, None])
 @pytest.mark.parametrize("what", ["labels", "far", "nowhere"])
 def test_who_is_allowed_at_the_edges(what: str, radius: float | None) -> None:

@@ -144,10 +144,10 @@ def all_pairs(
     positions: Tensor, radius: float | None, component: Tensor | None, rotation: Rotation | None, head_dim: int
 ) -> Pattern:
     """The pattern over all pairs: `Fused` where its kernel runs (a GPU with Triton, autocast to half precision, heads
-    of 32, 64 or 128, and components as labels), `Dense` elsewhere. The arguments are those of `allowed`."""
+    and tokens that it takes, and components as labels), `Dense` elsewhere. The arguments are those of `allowed`."""
     half = on_gpu(positions) and torch.is_autocast_enabled(positions.device.type)
     matrix = component is not None and component.dtype == torch.bool
-    if half and not matrix and fused is not None and head_dim in (32, 64, 128):
+    if half and not matrix and fused is not None and fused.takes(positions.shape[1], head_dim):
         if rotation is None:  # the kernel turns, if only by nothing
             cos = torch.ones((*positions.shape[:2], head_dim // 2), device=positions.device)
             rotation = cos, torch.zeros_like(cos)

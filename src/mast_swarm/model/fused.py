@@ -298,6 +298,12 @@ def _backward_whole(
     tl.store(sums + WIDTH + wide, tl.sum(dk, 0))
 
 
+def takes(tokens: int, head_dim: int) -> bool:
+    """Whether the kernels take so many tokens of an environment, with heads of this width: they count words of bits in
+    32 bits, which end at 262,143 tokens."""
+    return head_dim in (32, 64, 128) and tokens * triton.cdiv(tokens, 32) < 2**31
+
+
 def _shape(tokens: int) -> tuple[int, int]:
     """Tokens in a block and warps of a program."""
     if tokens > _WHOLE:
