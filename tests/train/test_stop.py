@@ -103,6 +103,15 @@ def test_a_run_stopped_midway_without_its_replay_gathers_it_again(small: TrainCo
     same_end(tmp_path / "whole", tmp_path / "parts")
 
 
+def test_a_run_resumed_without_its_replay_learns_once_there_is_a_sample(small: TrainConfig, tmp_path: Path) -> None:
+    """The first step after it keeps none. An index of an empty replay would end all that the process has on a GPU."""
+    config, given_ = replace(small, keep_every=3), patient(tmp_path / "run", keep_replay=False)
+    with pytest.raises(Stopped):
+        asked_after(Trainer(config, given_), 1).run()
+    Trainer.resume(given_).run()
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == config.epochs
+
+
 def test_a_stop_in_a_validation_does_it_again(
     small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

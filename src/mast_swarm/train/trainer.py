@@ -212,7 +212,7 @@ class Trainer:
             collector.label()  # on a GPU the update runs meanwhile
             collector.move(keep)
             self.pushes += keep
-            self.empty = False
+            self.empty = self.empty and not keep
 
     def _pace(self) -> None:
         """Wait on a GPU until all updates but those of the last step are done: a bad loss is then seen in time."""
