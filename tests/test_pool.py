@@ -56,6 +56,23 @@ def test_jobs_are_asked_for_when_a_process_is_free(processes: int) -> None:
     assert sorted(back) == [n * n for n in given] and 3 <= len(given) <= 3 + processes
 
 
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_job_may_wait_for_another(processes: int) -> None:
+    """Where there is a job only after another has ended, a free process is given none, and asks again then."""
+    back: list[int] = []
+
+    def coming() -> Iterator[Job | None]:
+        yield Job("first", square, (3,))
+        yield Job("second", square, (4,))
+        while 9 not in back:
+            yield None
+        yield Job("after the first", square, (back[0],))
+
+    for _, found in Local(processes).run(coming()):
+        back.append(found)
+    assert sorted(back) in ([9, 16, 81], [9, 16, 256])
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_arrives_as_it_is(processes: int) -> None:
     with pytest.raises(MastError, match="cannot be"):

@@ -101,6 +101,8 @@ def test_what_no_machine_has_is_refused(cluster: Any, tmp_path: Path, capsys: py
     given = ("--agents", 9, "--episodes", 1, "--steps", 1, "--out", tmp_path / "run", "--ray", cluster.address)
     assert mast("evaluate", "navigation", "--policy", "lsap", *given, "--gpus", 1) == 2
     assert "takes 1 CPU and 1 GPU of one machine" in (told := one_line(capsys)) and " x 1 CPU and 0 GPU:" in told
+    assert mast("evaluate", "navigation", "--policy", "lsap", *given, "--gpus", 1.5) == 2
+    assert "--gpus is 1.5: give a share of one" in one_line(capsys)
     assert not (tmp_path / "run").exists()
 
 

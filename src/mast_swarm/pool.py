@@ -38,9 +38,10 @@ class Job:
 class Pool(Protocol):
     """Where jobs run."""
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[Job, Any]]:
         """Each job and what it gave, as they finish. An error in one ends the rest. Local processes ask for a job when
-        one is free, so that whoever gives them may stop giving; a cluster takes all at once."""
+        one is free, so that whoever gives them may stop giving, or say None: there is none before another has ended. A
+        cluster takes all at once."""
 
     def close(self) -> None:
         """Give back what was taken."""
@@ -54,10 +55,11 @@ class Local:
             raise MastError(f"{processes} processes: give 1 or more")
         self.processes = processes
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[Job, Any]]:
         if self.processes == 1 or (isinstance(jobs, Sequence) and len(jobs) < 2):
             for job in jobs:
-                yield job, job.function(*job.arguments)
+                if job is not None:
+                    yield job, job.function(*job.arguments)
             return
         coming, left = enumerate(jobs), dict[int, Job]()  # those that were begun and have not come back
         for attempt in range(_TRIES):
@@ -72,7 +74,7 @@ class Local:
                         f"processes died {_TRIES} times over {names}: is memory short? give --jobs 1"
                     ) from None
 
-    def _once(self, coming: Iterator[tuple[int, Job]], left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
+    def _once(self, coming: Iterator[tuple[int, Job | None]], left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
         threads = max(1, (os.cpu_count() or 1) // self.processes)
         executor = ProcessPoolExecutor(
             self.processes, get_context("spawn"), initializer=_begin_process, initargs=(threads,)
@@ -88,8 +90,10 @@ class Local:
             for number, job in list(left.items()):  # again
                 begin(number, job)
             while True:
-                for number, job in itertools.islice(coming, max(0, self.processes - len(waiting))):
-                    begin(number, job)
+                for number, given in itertools.islice(coming, max(0, self.processes - len(waiting))):
+                    if given is None:
+                        break
+                    begin(number, given)
                 if not waiting:
                     return
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -171,13 +175,13 @@ class Ray:
         except Exception as error:  # whatever Ray says of an address
             raise MastError(f"cannot join the Ray cluster at {address}: {str(error).splitlines()[0]}") from None
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
-        ray, jobs = self.ray, list(jobs)
-        self._check_room(max((job.gpus for job in jobs), default=0.0))
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[tuple[Job, Any]]:
+        ray, given = self.ray, [job for job in jobs if job is not None]
+        self._check_room(max((job.gpus for job in given), default=0.0))
         task = ray.remote(max_retries=_TRIES, retry_exceptions=False)(_call)
         waiting = {
             task.options(num_cpus=1, num_gpus=job.gpus, name=job.name).remote(job.function, job.arguments): job
-            for job in jobs
+            for job in given
         }
         try:
             while waiting:
@@ -198,6 +202,8 @@ class Ray:
     def _check_room(self, gpus: float) -> None:
         """Refuse what no machine of the cluster has, for which Ray would wait without a word; where machines may still
         join, say that we wait."""
+        if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
+            raise MastError(f"--gpus is {gpus:g}: give a share of one, as 0.25, or a whole number")
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         have = [(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)) for node in nodes]
         if any(cpu >= 1 and gpu >= gpus for cpu, gpu in have):

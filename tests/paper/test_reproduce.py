@@ -85,6 +85,21 @@ def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> N
     assert not list(tmp_path.glob("*/*.safetensors")) and families(some, 25, tmp_path) == [some]
 
 
+def test_a_cell_waits_for_its_own_policy_alone() -> None:
+    size = Size(quick=True)
+    policies = [size.trained("navigation", "paper", f"policy-{n}", seed=n) for n in range(2)]
+    cells = {f"{n}": size.navigation(policy) for n, policy in enumerate(policies)}
+    cells["free"] = size.navigation("explorer")
+    kept: set[str] = set()
+    order = running._in_turn([[policy] for policy in policies], cells, kept)
+    assert [next(order) for _ in range(3)] == [[policies[0]], [policies[1]], [cells["free"]]]
+    assert next(order) is None and next(order) is None
+    kept.add(policies[1].key)
+    assert next(order) == [cells["1"]] and next(order) is None
+    kept.add(policies[0].key)
+    assert list(order) == [[cells["0"]]]
+
+
 def test_a_cell_that_is_stopped_names_no_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(task: str, config: EvaluateConfig) -> None:
         assert config.out is not None

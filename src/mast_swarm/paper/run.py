@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,25 +127,47 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
             return Job(cells[0].name, run_together, ([_bare(c) for c in cells], *place), config.gpus)
         return Job(cells[0].name, run, (_bare(cells[0]), _given(cells[0], store), *place), config.gpus)
 
+    kept: set[str] = set()  # the keys of what is there by now
+    begun: dict[str, list[Cell]] = {}  # the cells of each job
+
+    def ready(groups: Iterable[list[Cell] | None]) -> Iterator[Job | None]:
+        for cells in groups:
+            if config.seconds is not None and time.monotonic() - began >= config.seconds:
+                return
+            if cells is not None:
+                begun[cells[0].name] = cells
+            yield None if cells is None else job(cells)
+
+    # A cluster takes all jobs at once: there the policies come first.
+    waves = [trained, [[cell] for cell in then.values()]] if config.ray else [_in_turn(trained, then, kept)]
     try:
-        for wave in (trained, [[cell] for cell in then.values()]):
-            work = {cells[0].name: cells for cells in wave}
-            ready = (
-                job(cells)
-                for cells in work.values()
-                if config.seconds is None or time.monotonic() - began < config.seconds
-            )
-            for ran, found in workers.run(ready):
-                for cell, result in zip(work[ran.name], found if isinstance(found, list) else [found], strict=True):
+        for wave in waves:
+            for ran, found in workers.run(ready(wave)):
+                cells = begun[ran.name]
+                for cell, result in zip(cells, found if isinstance(found, list) else [found], strict=True):
                     store.save(cell, result)
+                    kept.add(cell.key)
                     done += 1
                     print(f"{done} of {total}: {cell.name}: {result.about['seconds']:.0f} s", flush=True)
-                if work[ran.name][0].kind == "train":
-                    forget(work[ran.name], scratch)
+                if cells[0].kind == "train":
+                    forget(cells, scratch)
         if done < total:
             print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
     finally:
         workers.close()
+
+
+def _in_turn(trained: list[list[Cell]], then: Mapping[str, Cell], kept: Collection[str]) -> Iterator[list[Cell] | None]:
+    """What is trained, and then the others, each when the policy that it needs is there; None: they all wait for one.
+    kept: the keys of what is there, which grows meanwhile."""
+    yield from trained
+    awaited, left = {cell.key for cells in trained for cell in cells}, list(then.values())
+    while left:
+        free = (cell for cell in left if cell.needs is None or cell.needs.key not in awaited or cell.needs.key in kept)
+        chosen = next(free, None)
+        if chosen is not None:
+            left.remove(chosen)
+        yield None if chosen is None else [chosen]
 
 
 def _untrained(cell: Cell, store: Store) -> bool:
