@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mast_swarm import pool as pool_module
 from mast_swarm.errors import MastError
 from mast_swarm.pool import Job, Local, check_reachable, pool
 
@@ -142,6 +143,20 @@ def test_an_interrupt_reaches_work_and_leaves_idle_processes_quiet(tmp_path: Pat
         run.kill()
     assert told == ("stopped\n", "") and run.returncode == 0
     assert (tmp_path / "long heard").exists()
+
+
+def test_jobs_that_wait_when_an_interrupt_comes_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has ended its job would otherwise take the next from the queue, and nobody would end that."""
+    monkeypatch.setattr(pool_module, "_stopped", False)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert pool_module._working(square, 3) == 9
+        with pytest.raises(KeyboardInterrupt):
+            pool_module._working(signal.raise_signal, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            pool_module._working(square, 4)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_nobody_at_an_address_is_found_out_quickly() -> None:

@@ -22,6 +22,7 @@ from mast_swarm.errors import MastError
 
 _TRIES = 3  # of work whose process died
 _REACH = 5.0  # s to wait for an address
+_stopped = False  # whether this process has heard Ctrl-C at work
 _GROUPS = (2, 50)  # the Ray since which nodes of an autoscaler are of a group
 
 
@@ -151,11 +152,18 @@ def _interrupts(how: str) -> Iterator[None]:
 
 
 def _working(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a process does with a job. At work it hears Ctrl-C; idle it is the other end of a queue that ends it."""
+    """What a process does with a job. At work it hears Ctrl-C; idle it is the other end of a queue that ends it. Jobs
+    that wait in the queue when Ctrl-C comes are not begun."""
+    global _stopped
+    if _stopped:
+        raise KeyboardInterrupt
     signal.signal(signal.SIGINT, _interrupt)
     try:
         with _interrupts("SIG_UNBLOCK"):
             return function(*arguments)
+    except KeyboardInterrupt:
+        _stopped = True
+        raise
     finally:
         signal.signal(signal.SIGINT, _leave)
 
