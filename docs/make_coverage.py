@@ -14,9 +14,9 @@ from mast_swarm.paper.cities import CITIES
 from mast_swarm.paper.coverage.common import USUAL, C
 from mast_swarm.paper.coverage.grid import GRID, gains_over
 from mast_swarm.paper.coverage.sides import SIDES
-from mast_swarm.paper.experiment import Found, Missing, Size
+from mast_swarm.paper.experiment import EXPERIMENTS, Found, Missing, Size
 from mast_swarm.paper.measured import difference
-from mast_swarm.paper.run import EXPERIMENTS
+from mast_swarm.paper.run import kept_of
 
 NOT_YET = "not run yet"
 # Where the policies are trained: the names in the table, and in the experiment coverage-curves.
@@ -46,9 +46,7 @@ CLAIMS: dict[str, tuple[Any, ...]] = {
 @cache
 def found(experiment: str) -> Found:
     """The cells of an experiment of `mast reproduce` that are kept."""
-    cells, store = dict(EXPERIMENTS[experiment].cells(Size())), Store(DOCS / "results")
-    kept = {name: store.load(cell) for name, cell in cells.items()}
-    return Found(cells, {name: result for name, result in kept.items() if result is not None}, Size())
+    return kept_of(EXPERIMENTS[experiment], Store(DOCS / "results"), Size())
 
 
 def stated(results: Found, name: str, metric: str = C) -> str:

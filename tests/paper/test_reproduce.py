@@ -100,6 +100,15 @@ def test_a_cell_waits_for_its_own_policy_alone() -> None:
     assert list(order) == [[cells["0"]]]
 
 
+def test_a_step_of_the_ablation_is_told_where_the_one_before_is_there() -> None:
+    experiment, size = EXPERIMENTS["ablation"], Size()
+    cells = experiment.cells(size)
+    table = pa.table({"episode": [0, 1], "t": [800.0] * 2, "success_rate": [0.8, 0.9]})
+    paper, informed, _, ours = ({name: Result(table, {})} for name in cells)
+    assert "; " not in experiment.says(Found(cells, paper | ours, size))  # what is between them is not due to one step
+    assert "; + informed expert +0.000" in experiment.says(Found(cells, paper | informed | ours, size))
+
+
 def test_a_cell_that_is_stopped_names_no_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(task: str, config: EvaluateConfig) -> None:
         assert config.out is not None

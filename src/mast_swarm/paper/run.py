@@ -16,7 +16,7 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.files import check_writable, whole_file, write_json
 from mast_swarm.paper import coverage, navigation, properties, rollouts, study  # noqa: F401  (they declare their experiments)
 from mast_swarm.paper.adopt import adopt
-from mast_swarm.paper.cells import Cell, Result, Store
+from mast_swarm.paper.cells import Cell, Store
 from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
 from mast_swarm.paper.measured import Measured, flat
@@ -186,11 +186,16 @@ def _given(cell: Cell, store: Store) -> dict[str, bytes]:
     return store.files(cell.needs) or {}
 
 
-def _gathered(experiment: Experiment, store: Store, size: Size, cells: Mapping[str, Cell] | None = None) -> Report:
+def kept_of(experiment: Experiment, store: Store, size: Size, cells: Mapping[str, Cell] | None = None) -> Found:
+    """The results of an experiment's cells that are there."""
     cells = dict(experiment.cells(size)) if cells is None else cells
     loaded = {name: store.load(cell) for name, cell in cells.items()}
-    results: dict[str, Result] = {name: result for name, result in loaded.items() if result is not None}
-    return Report(experiment, experiment.rows(Found(cells, results, size)), cells, results)
+    return Found(cells, {name: result for name, result in loaded.items() if result is not None}, size)
+
+
+def _gathered(experiment: Experiment, store: Store, size: Size, cells: Mapping[str, Cell] | None = None) -> Report:
+    found = kept_of(experiment, store, size, cells)
+    return Report(experiment, experiment.rows(found), found.cells, found.results)
 
 
 def _one(experiment: Experiment, cells: Mapping[str, Cell], store: Store, size: Size, out: Path) -> Report:

@@ -59,6 +59,13 @@ def _grid_rows(found: Found) -> list[Row]:
         except KeyError:
             return "not run"
 
+    def counts(other: str) -> str:
+        gaps = [
+            difference(found.measured(f"mast-m {n} {f}"), found.measured(f"{other} {n} {f}"), C)
+            for n, f in gains_over(found, "mast-m", other)
+        ]
+        return counted("mast-m", other, gaps)
+
     def least() -> Judged:
         gains = gains_over(found, "mast-m", "d-cvt")
         low = min(gains, key=lambda at: gains[at])
@@ -88,15 +95,10 @@ def _grid_rows(found: Found) -> list[Row]:
         verdict = either(
             max(gains, key=lambda at: gains[at])[0] >= 56, max(gains.values()) > 40, min(gains.values()) < 0
         )
-        why = "judged on mast-m, which has a fifth map"
-        gaps = [difference(found.measured(f"mast-m {n} {f}"), found.measured(f"lpac-k3 {n} {f}"), C) for n, f in gains]
-        why += f"; {counted('mast-m', 'lpac-k3', gaps)}; with the same five maps on both sides: {same}"
-        gaps = [
-            difference(found.measured(f"mast-m {n} {f}"), found.measured(f"lpac-k3-seen {n} {f}"), C)
-            for n, f in gains
-            if f"lpac-k3-seen {n} {f}" in found.results
-        ]
-        why += f", {counted('mast-m', 'lpac-k3-seen', gaps)}" if gaps else ""
+        why = f"judged on mast-m, which has a fifth map; {counts('lpac-k3')}"
+        why += f"; with the same five maps on both sides: {same}"
+        if same != "not run":
+            why += f", {counts('lpac-k3-seen')}"
         return listed("mast-m-paper", "lpac-k3"), _ends(gains), verdict, why
 
     judges = {51: least, 52: most, 53: matters, 54: lpac}

@@ -38,13 +38,13 @@ def _draw(found: Found, figure: Figure) -> None:
 
 
 def _each_step(found: Found) -> str:
-    """How much each step brings at the end, of those that follow each other and are there."""
-    steps = [
-        f"{after} {difference(found.measured(after), found.measured(before), S)}"
-        for before, after in itertools.pairwise(found)
-    ]
-    first = [f"{name} {found.measured(name).at(S)}" for name in itertools.islice(found, 1)]
-    return f"Success rate at 800 s: {'; '.join(first + steps)}." if steps else ""
+    """How much each step brings at the end: of those that are there, as is the one before."""
+    first = next(iter(found.cells))
+    told = [f"{first} {found.measured(first).at(S)}"] if first in found else []
+    for before, after in itertools.pairwise(found.cells):
+        if found.has((before, after)):
+            told.append(f"{after} {difference(found.measured(after), found.measured(before), S)}")
+    return f"Success rate at 800 s: {'; '.join(told)}." if told else ""
 
 
 declare(
