@@ -155,6 +155,11 @@ def test_jobs_that_wait_when_an_interrupt_comes_are_not_begun(monkeypatch: pytes
             pool_module._working(signal.raise_signal, signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             pool_module._working(square, 4)
+        monkeypatch.setattr(pool_module, "_stopped", False)
+        assert pool_module._working(square, 3) == 9
+        signal.raise_signal(signal.SIGINT)  # idle: a process that ended here might hold the queue's lock
+        with pytest.raises(KeyboardInterrupt):
+            pool_module._working(square, 4)
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -116,7 +116,7 @@ def _begin_process(threads: int) -> None:
     """Share the cores among processes: those that start here read this before they load any library."""
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, _stop)
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
 
 
@@ -126,14 +126,17 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _leave(number: int, frame: object) -> None:
-    """Ctrl-C that a library's thread has let through to a process that waits for work: it ends without a word."""
-    os._exit(128 + number)
+def _stop(number: int, frame: object) -> None:
+    """Ctrl-C that a library's thread has let through to a process that waits for work: it begins nothing more. The
+    queue ends it; one that ended here would take along the queue's lock, for which the others wait."""
+    global _stopped
+    _stopped = True
 
 
 def _interrupt(number: int, frame: object) -> None:
     """Ctrl-C in one that works: it ends in good order, undisturbed by another."""
-    signal.signal(number, signal.SIG_IGN)
+    signal.signal(number, _stop)
+    _stop(number, frame)
     raise KeyboardInterrupt
 
 
@@ -161,11 +164,11 @@ def _working(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         with _interrupts("SIG_UNBLOCK"):
             return function(*arguments)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # also of work that listens itself
         _stopped = True
         raise
     finally:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, _stop)
 
 
 class Ray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ import mast_swarm
 from mast_swarm.errors import MastError
 from mast_swarm.train.config import TrainConfig, changed, from_toml
 from mast_swarm.train.study import counted, masked, open_study, others_of, try_again, url_of
-from mast_swarm.train.tune import configured, objective, proposed, search_of, tune
+from mast_swarm.train.tune import Stop, configured, objective, proposed, search_of, stoppable, tune
 from mast_swarm.train.tune_config import TuneConfig
 from mast_swarm.view.search import search_plots
 from shared import mast, one_line, recipe
@@ -89,10 +90,10 @@ class EndedAt(optuna.trial.FixedTrial):  # type: ignore[misc,name-defined]
 def test_a_trial_that_came_to_its_last_epoch_counts_whatever_the_pruner_says() -> None:
     tried = {"layers": 1, "heads": 1, "head_dim": 8, "lr": 1e-3, "weight_decay": 1e-5, "dropout": 0.0}
     base = changed(recipe("tiny"), SMALL | {"epochs": 2, "validate_every": 1})
-    assert 0 <= objective(EndedAt(tried), base, settings(most=2)) <= 1
+    assert 0 <= objective(EndedAt(tried), base, settings(most=2), Stop()) <= 1
     base = changed(base, {"epochs": 3})
     with pytest.raises(optuna.TrialPruned):
-        objective(EndedAt(tried), base, settings(most=3))
+        objective(EndedAt(tried), base, settings(most=3), Stop())
 
 
 @pytest.mark.slow
@@ -173,11 +174,45 @@ with InFile({url!r}).alive({study.trials[0]._trial_id}):
             assert proposed(study.ask(), settings()) == study.trials[0].params
 
 
-def begun_search(out: Path, workers: int) -> subprocess.Popen[str]:
+def test_who_asks_to_stop_is_heard_in_training_and_never_in_the_middle_of_a_report() -> None:
+    """What a database is being told is told whole: cut off it would stay locked."""
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt), stoppable() as stop:
+        with stop.heard(at_once=True), stop.heard(at_once=False):
+            signal.raise_signal(signal.SIGINT)
+            told.append("whole")
+        told.append("more training")
+    assert told == ["whole"]
+    with stoppable() as stop:
+        signal.raise_signal(signal.SIGINT)  # between two trials
+        with pytest.raises(KeyboardInterrupt), stop.heard(at_once=True):
+            told.append("another training")
+    assert told == ["whole"]
+    with pytest.raises(KeyboardInterrupt), stoppable() as stop, stop.heard(at_once=True):
+        signal.raise_signal(signal.SIGINT)
+        told.append("training")
+    assert told == ["whole"]
+
+
+def test_who_is_to_end_ends_whatever_else_is_asked() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with stoppable() as stop:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+                signal.raise_signal(number)
+            assert not heard and stop.asked == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+
+
+def begun_search(out: Path, workers: int, trials: int = 999) -> subprocess.Popen[str]:
     """A search in a process of its own that has finished a trial."""
-    ranges = ("--layers", "1", "1", "--heads", "1", "2", "--head-dim", "8", "8", "--device", "cpu", "--trials", "999")
+    ranges = ("--layers", "1", "1", "--heads", "1", "2", "--head-dim", "8", "8", "--device", "cpu")
     (out / "small.toml").write_text("environments = 2\nsteps = 4\nbatch = 4\nvalidation = 2\nvalidation_steps = 3\n")
     given = ("--recipe", "tiny", "--least", "1", "--most", "3", "--config", str(out / "small.toml"), *ranges)
+    given += ("--trials", str(trials))
     command = [sys.executable, "-m", "mast_swarm", "tune", "navigation", *given, "--workers", str(workers)]
     process = subprocess.Popen(
         [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -196,6 +231,29 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, workers:
     told = process.communicate(timeout=60)[1]
     assert process.returncode == 130 and told.count("\n") == 1, told
     assert told.startswith("mast: interrupted; ") and told.endswith("the same command goes on\n")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc to find a worker by")
+def test_a_search_goes_on_when_one_of_its_workers_is_killed(tmp_path: Path) -> None:
+    """As by a system that is short of memory: the others, which are in a trial, end in good order and begin again."""
+    process = begun_search(tmp_path, 2, trials=8)
+    workers = [pid for pid in children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(workers[0], signal.SIGKILL)
+    told = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    study = optuna.load_study(study_name="navigation", storage=url_of(str(tmp_path / "study.db")))
+    assert counted(study).split(": ")[1].startswith("8 finished") and "under way" not in counted(study)
 
 
 @pytest.mark.slow

@@ -154,24 +154,42 @@ def _tell(trial: FrozenTrial) -> None:
     print(f"trial {trial.number}: {value} after {trial.last_step or 0} epochs, {how}, {spent:.0f} s", flush=True)
 
 
-class _Stop:
-    """What Ctrl-C and SIGTERM ask for: they end a trial at once, and what is around it in good order."""
+class Stop:
+    """What Ctrl-C and SIGTERM ask for. They end training at once, and all around it in good order: a transaction that
+    is cut off in the middle would leave the database locked, for this process and for all others."""
 
     def __init__(self) -> None:
-        self.inside, self.asked = False, 0
+        self.asked, self._at_once = 0, False
 
     def __call__(self, number: int, frame: object) -> None:
-        again, self.asked = self.asked, number
-        if self.inside and not again:
+        first = not self.asked
+        if self.asked != signal.SIGTERM:  # which a Ctrl-C after it does not make milder
+            self.asked = number
+        if first and self._at_once:
             self.error()
 
     def error(self) -> None:
         raise Terminated if self.asked == signal.SIGTERM else KeyboardInterrupt
 
+    @contextmanager
+    def heard(self, *, at_once: bool) -> Iterator[None]:
+        """Within it they raise their error at once; or else when it is over, if what is around it hears them at once."""
+        before = self._at_once
+        try:
+            self._at_once = at_once
+            if at_once and self.asked:
+                self.error()
+            yield
+        finally:
+            self._at_once = before
+        if before and self.asked:
+            self.error()
+
 
 @contextmanager
-def _stoppable() -> Iterator[_Stop]:
-    stop = _Stop()
+def stoppable() -> Iterator[Stop]:
+    """Within it Ctrl-C and SIGTERM are heard by what it gives; outside the main thread by nobody."""
+    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -181,20 +199,22 @@ def _stoppable() -> Iterator[_Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if stop.asked == signal.SIGTERM:  # whoever has begun this decides what it means: it ends a process of a pool
+            signal.raise_signal(stop.asked)
 
 
 def work(url: str, name: str, config: TuneConfig, base: dict[str, Any], worker: int) -> None:
     """Run trials of a study, in any process, until it has enough. Trials that others run count; if one of them dies,
     its settings are tried here."""
-    optuna = optuna_here()
-    start = from_plain(base)
-    study = open_study(url, name, config, start)
-    # Nobody proposes what another has: a worker, a machine that shares the database, and a study that goes on.
-    place = [config.seed, len(study.get_trials(deepcopy=False)), worker]
-    place += socket.gethostname().encode() if url.startswith("postgresql") else b""
-    study.sampler = optuna.samplers.TPESampler(seed=int(np.random.default_rng(place).integers(2**31)))
-    others = others_of(url, name)
-    with _stoppable() as stop:
+    with stoppable() as stop:
+        optuna = optuna_here()
+        start = from_plain(base)
+        study = open_study(url, name, config, start)
+        # Nobody proposes what another has: a worker, a machine that shares the database, and a study that goes on.
+        place = [config.seed, len(study.get_trials(deepcopy=False)), worker]
+        place += socket.gethostname().encode() if url.startswith("postgresql") else b""
+        study.sampler = optuna.samplers.TPESampler(seed=int(np.random.default_rng(place).integers(2**31)))
+        others = others_of(url, name)
         while not stop.asked:
             if _next_trial(study, others, stop, start, config):
                 continue
@@ -204,7 +224,7 @@ def work(url: str, name: str, config: TuneConfig, base: dict[str, Any], worker: 
         stop.error()
 
 
-def _next_trial(study: Study, others: Others, stop: _Stop, base: TrainConfig, config: TuneConfig) -> bool:
+def _next_trial(study: Study, others: Others, stop: Stop, base: TrainConfig, config: TuneConfig) -> bool:
     """Run one trial, if the study has room for it; whether it has."""
     with ExitStack() as turn, ExitStack() as life:
         turn.enter_context(others.turn())
@@ -222,11 +242,10 @@ def _next_trial(study: Study, others: Others, stop: _Stop, base: TrainConfig, co
         return True
 
 
-def _attempt(trial: Trial, stop: _Stop, base: TrainConfig, config: TuneConfig) -> float:
+def _attempt(trial: Trial, stop: Stop, base: TrainConfig, config: TuneConfig) -> float:
     """A trial that says why it ended, where it is neither complete nor ended by Hyperband."""
     try:
-        stop.inside = True
-        return objective(trial, base, config)
+        return objective(trial, base, config, stop)
     except optuna_here().TrialPruned:
         raise
     except KeyboardInterrupt:
@@ -238,8 +257,6 @@ def _attempt(trial: Trial, stop: _Stop, base: TrainConfig, config: TuneConfig) -
     except Exception as error:
         trial.set_user_attr("ended", f"{type(error).__name__}: {error}")
         raise
-    finally:
-        stop.inside = False
 
 
 def proposed(trial: Trial, config: TuneConfig) -> dict[str, Any]:
@@ -265,8 +282,8 @@ def configured(base: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     return changed(base, in_tables(settings))
 
 
-def objective(trial: Trial, base: TrainConfig, config: TuneConfig) -> float:
-    """The best validation of a trial's training; ends it early where Hyperband says so."""
+def objective(trial: Trial, base: TrainConfig, config: TuneConfig, stop: Stop) -> float:
+    """The best validation of a trial's training; ends it early where Hyperband says so, and where stop is asked to."""
     optuna = optuna_here()
     settings = configured(base, proposed(trial, config))
     headline = tasks.task_of(base.world).metric.name
@@ -275,16 +292,17 @@ def objective(trial: Trial, base: TrainConfig, config: TuneConfig) -> float:
     def report(row: dict[str, Any]) -> None:
         if headline in row:
             values.append(float(row[headline]))
-            trial.report(values[-1], epoch := row["epoch"] - base.collect)
-            # One that has come to its end is complete, whatever Hyperband says: else the best one may be passed over.
-            if epoch < config.most and trial.should_prune():
-                raise optuna.TrialPruned
+            with stop.heard(at_once=False):
+                trial.report(values[-1], epoch := row["epoch"] - base.collect)
+                # One that has come to its end is complete, whatever Hyperband says: else the best may be passed over.
+                if epoch < config.most and trial.should_prune():
+                    raise optuna.TrialPruned
 
     with tempfile.TemporaryDirectory() as folder:
         options = RunOptions(Path(folder) / "run", pick_device(config.device), 1e9, keep_replay=False)
         try:
             # Each trial has a network of its own, and to compile one takes longer than most trials learn.
-            with torch.compiler.set_stance("force_eager"):
+            with torch.compiler.set_stance("force_eager"), stop.heard(at_once=True):
                 Trainer(settings, options).run(report)
         except MastError as error:
             if "not finite" not in str(error):
