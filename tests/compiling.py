@@ -18,7 +18,7 @@ from mast_swarm.chance import MIXING  # noqa: E402
 from mast_swarm.comms import Channel, Relay, near_kernels, wide_kernels  # noqa: E402
 from mast_swarm.comms import kernels as table_kernels  # noqa: E402
 from mast_swarm.model import fused, list_kernels, product_kernels, tile_kernels, trained_kernels  # noqa: E402
-from mast_swarm.space import _gpu  # noqa: E402
+from mast_swarm.space import _gpu, _gpu_links  # noqa: E402
 from mast_swarm.train import optimiser_kernels  # noqa: E402
 
 HALF = torch.bfloat16
@@ -90,8 +90,8 @@ def senses(rows: int) -> None:
     numbers = (torch.empty(1, rows, 3), torch.empty(1, rows, 2), torch.zeros(1, **PLACES), torch.empty(1))
     explore_kernels.explored(*numbers, 250.0, torch.empty(1, rows, 2), 2.0, MIXING)
     edges = torch.zeros(rows * 10, **PLACES)
-    _gpu.labels(edges, edges, 1, rows)
-    _gpu.labels_of_nearest(torch.zeros(32, 100, 3, **PLACES))
+    _gpu_links.labels(edges, edges, 1, rows)
+    _gpu_links.labels_of_nearest(torch.zeros(32, 100, 3, **PLACES))
     _gpu.offsets(torch.empty(1, rows, 2), torch.empty(1, rows, 2), torch.zeros(1, rows, 5, **PLACES))
 
 

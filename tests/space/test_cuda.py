@@ -14,7 +14,7 @@ from devices import DEVICE, few, plainly
 from mast_swarm.space import (
     Graph,
     components,
-    count_within,
+    counts_within,
     hops,
     nearest,
     neighbour_graph,
@@ -35,6 +35,11 @@ def team(n: int, batch: int = 4) -> torch.Tensor:
     return p
 
 
+def count_within(queries: torch.Tensor, points: torch.Tensor, radius: float) -> torch.Tensor:
+    """One question alone."""
+    return counts_within(points, (queries, radius))[0]
+
+
 @pytest.mark.kernels
 @pytest.mark.parametrize("n", few([1, 2, 17, 100, 128, 500, 1500], [1, 2, 33]))
 def test_same_as_on_the_cpu(n):
@@ -48,7 +53,7 @@ def test_same_as_on_the_cpu(n):
         torch.testing.assert_close(d.cpu(), distance, rtol=3e-7, atol=0)
     count = torch_dense.count_dense(points, points, 400.0)
     assert torch.equal(count_within(there, there, 20.0).cpu(), count)
-    assert torch.equal(torch_cells.count_cells(there, there, 20.0, 400.0).cpu(), count)
+    assert torch.equal(torch_cells.count_cells(there, there, 400.0, torch_cells.wide(there, 20.0)).cpu(), count)
     source, target = torch_dense.pairs_within(points, 400.0)
     for method in ("dense", "cells"):
         graph = radius_graph(there, 20.0, method=method)
@@ -58,8 +63,8 @@ def test_same_as_on_the_cpu(n):
     with plainly():
         label = torch_dense.labels(graph.adjacency())
     assert torch.equal(components(copy).cpu(), label) and torch.equal(spread_labels(copy).cpu(), label)
-    if torch_cells.gpu is not None:
-        assert torch.equal(torch_cells.gpu.labels(copy.source, copy.target, copy.batch, n).cpu(), label)
+    if torch_dense.link_kernels is not None:
+        assert torch.equal(torch_dense.link_kernels.labels(copy.source, copy.target, copy.batch, n).cpu(), label)
     assert torch.equal(reachable(copy).cpu(), torch_dense.closure(graph.adjacency()))
     for limit in (None, 4):
         assert torch.equal(hops(copy, limit).cpu(), torch_dense.hops(graph.adjacency(), limit))
@@ -116,7 +121,7 @@ def test_components_of_any_graph(seed: int, batch: int, nodes: int, shape: str, 
     a, b = np.r_[a, b[again]], np.r_[b, a[again]]
     order = rng.permutation(len(a))
     source, target = (torch.from_numpy(end[order].astype(np.int64)).to(DEVICE) for end in (a, b))
-    label = torch_cells.gpu.labels(source, target, batch, nodes).cpu().numpy()
+    label = torch_dense.link_kernels.labels(source, target, batch, nodes).cpu().numpy()
     expected = lowest_by_scipy(a, b, batch * nodes) % nodes
     assert (label.reshape(-1) == expected).all()
 
@@ -170,7 +175,7 @@ def test_positions_that_do_not_lie_in_one_piece():
         index, count = nearest(points, points, 3)[1], count_within(points, points, 20.0)
     for method in ("dense", "cells"):
         assert torch.equal(nearest(wide, wide, 3, method=method)[1].cpu(), index)
-    assert torch.equal(torch_cells.count_cells(wide, wide, 20.0, 400.0).cpu(), count)
+    assert torch.equal(torch_cells.count_cells(wide, wide, 400.0, torch_cells.wide(wide, 20.0)).cpu(), count)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

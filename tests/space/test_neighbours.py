@@ -17,7 +17,7 @@ from torch import Tensor
 from devices import DEVICE, few, plainly
 from mast_swarm.errors import MastError
 from mast_swarm.space import cells as torch_cells
-from mast_swarm.space import count_within, nearest, offsets, radius_graph
+from mast_swarm.space import counts_within, nearest, nearest_both, offsets, radius_graph
 from mast_swarm.space import dense as torch_dense
 from mast_swarm.space._checks import squared
 from mast_swarm.space.neighbours import _within_cpu
@@ -74,8 +74,18 @@ def ways(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> dict[st
         "numba dense": nearest(queries, points, k, exclude_self=exclude_self, method="dense"),
         "numba cells": nearest(queries, points, k, exclude_self=exclude_self, method="cells"),
         "torch dense": torch_dense.nearest_dense(queries, points, k, exclude_self),
-        "torch cells": torch_cells.nearest_cells(queries, points, k, exclude_self),
+        "torch cells": torch_cells.nearest_cells(queries, points, k, exclude_self)[:2],
     }
+
+
+def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
+    """One question alone."""
+    return counts_within(points, (queries, radius))[0]
+
+
+def counted(queries: Tensor, points: Tensor, radius: float, squared: float) -> Tensor:
+    """How many points are near, by cells that torch makes."""
+    return torch_cells.count_cells(queries, points, squared, torch_cells.wide(points, radius))
 
 
 def assert_nearest(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> None:
@@ -179,10 +189,10 @@ def test_radius(team, radius):
     count = (d2 < limit).sum(-1)
     squared = float(limit)
     np.testing.assert_array_equal(count_within(queries, points, radius).numpy(), count)
-    by_cells, _ = _within_cpu(queries, points, radius, "cells", exclude_self=False)
+    by_cells, _ = _within_cpu(queries, points, radius, torch_cells.build_cpu(p), exclude_self=False)
     np.testing.assert_array_equal(by_cells.numpy(), count)
     np.testing.assert_array_equal(torch_dense.count_dense(queries, points, squared).numpy(), count)
-    np.testing.assert_array_equal(torch_cells.count_cells(queries, points, radius, squared).numpy(), count)
+    np.testing.assert_array_equal(counted(queries, points, radius, squared).numpy(), count)
 
     d2 = ((p[:, None] - p[:, :, None]) ** 2).sum(-1, dtype=np.float32)
     b, i, j = np.nonzero((d2 < limit) & ~np.eye(n, dtype=bool))
@@ -210,6 +220,24 @@ def test_radius_of_many_against_scipy(kind):
         )
 
 
+@settings(deadline=None, max_examples=40)
+@given(teams, st.lists(radii, min_size=1, max_size=3), st.sampled_from([0, 10**9]))
+def test_several_questions_about_the_same_points_are_each_answered_as_alone(team, asked, dense_up_to):
+    """By every pair, and by cells, which are sorted once for the widest of the radii."""
+    kind, batch, n, k, seed = team
+    points, others = scatter(kind, batch, n, seed), scatter(kind, batch, n + 2, seed + 1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("mast_swarm.space.neighbours.CPU_DENSE", dense_up_to)
+        own, seen = nearest_both(points, others, k)
+        questions = [(queries, radius) for radius in asked for queries in (points, others)]
+        together = counts_within(points, *questions)
+    assert torch.equal(own, nearest(points, points, k, exclude_self=True)[1])
+    assert torch.equal(seen, nearest(points, others, k)[1])
+    for count, (queries, radius) in zip(together, questions, strict=True):
+        assert torch.equal(count, count_within(queries, points, radius))
+    assert counts_within(points) == []
+
+
 def test_radius_is_strict():
     points = torch.tensor([[[0.0, 0.0], [5.0, 0.0], [0.0, 4.999]]])
     assert count_within(points[:, :1], points, 5.0).item() == 2
@@ -226,7 +254,7 @@ def test_blocks_give_the_same(monkeypatch):
     for name in ("torch dense", "torch cells"):
         assert all(torch.equal(a, b) for a, b in zip(whole[0][name], again[0][name], strict=True))
     assert all(torch.equal(a, b) for a, b in zip(whole[1], again[1], strict=True))
-    squared = torch_cells.count_cells(points, points, 2.0, 4.0)
+    squared = counted(points, points, 2.0, 4.0)
     assert torch.equal(squared, torch_dense.count_dense(points, points, 4.0))
 
 
@@ -268,12 +296,12 @@ def test_kernels_find_the_same(team, other, m, radius, dtype):
     kind, batch, n, k, seed = team
     points = scatter(kind, batch, n, seed, dtype)
     queries = points if other is None else scatter(other, batch, max(m, 1), seed + 1, dtype)[:, :m]
-    distance, index = torch_cells.nearest_cells(queries.to(DEVICE), points.to(DEVICE), k, other is None)
+    distance, index, _ = torch_cells.nearest_cells(queries.to(DEVICE), points.to(DEVICE), k, other is None)
     d, i = expected(queries, points, k, other is None)
     np.testing.assert_array_equal(index.cpu().numpy(), i)
     np.testing.assert_allclose(distance.cpu().numpy(), d, rtol=3e-7)
     limit = squared(radius, dtype)
-    count = torch_cells.count_cells(queries.to(DEVICE), points.to(DEVICE), radius, limit)
+    count = counted(queries.to(DEVICE), points.to(DEVICE), radius, limit)
     assert torch.equal(count.cpu(), torch_dense.count_dense(queries, points, limit))
 
 
@@ -287,14 +315,30 @@ def test_kernels_find_the_same_among_many(kind):
         d, i = expected(queries, points, 4, exclude_self)
         np.testing.assert_array_equal(index.cpu().numpy(), i)
         np.testing.assert_allclose(distance.cpu().numpy(), d, rtol=3e-7)
-        count = torch_cells.count_cells(queries.to(DEVICE), points.to(DEVICE), 0.7, squared(0.7, points.dtype))
+        count = counted(queries.to(DEVICE), points.to(DEVICE), 0.7, squared(0.7, points.dtype))
         assert torch.equal(count.cpu(), torch_dense.count_dense(queries, points, squared(0.7, points.dtype)))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("kind", few(KINDS, ("integers", "outlier")))
+def test_kernels_answer_several_questions_about_the_same_points(kind, monkeypatch):
+    """One sort serves both radii, and the order of the robots by cell the search for goals."""
+    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    robots, goals = scatter(kind, 2, few(900, 40), 5), scatter(kind, 2, few(700, 30), 6)
+    there, aims = robots.to(DEVICE), goals.to(DEVICE)
+    for found, queries, points, alone in zip(
+        nearest_both(there, aims, 3), (robots, robots), (robots, goals), (True, False), strict=True
+    ):
+        np.testing.assert_array_equal(found.cpu().numpy(), expected(queries, points, 3, alone)[1])
+    counts = counts_within(there, (aims, 2.0), (there, 5.0))
+    for count, queries, radius in zip(counts, (goals, robots), (2.0, 5.0), strict=True):
+        assert torch.equal(count.cpu(), torch_dense.count_dense(queries, robots, radius**2))
 
 
 @pytest.mark.kernels
 def test_kernels_compare_with_the_radius_in_the_type_of_the_positions():
     points = torch.tensor([[[0.0, 0.0], [0.3, 0.0]]], dtype=torch.float64).to(DEVICE)
-    count = torch_cells.count_cells(points, points, 0.3, squared(0.3, torch.float64))
+    count = counted(points, points, 0.3, squared(0.3, torch.float64))
     assert count.tolist() == [[1, 1]]  # the square rounded to float32 is larger
 
 
@@ -305,7 +349,7 @@ def test_kernels_take_strided_positions():
     assert not strided.is_contiguous()
     _, index = nearest(strided, strided, 3, exclude_self=True, method="cells")
     np.testing.assert_array_equal(index.cpu().numpy(), expected(points, points, 3, True)[1])
-    count = torch_cells.count_cells(strided, strided, 100.0, 1e4)
+    count = counted(strided, strided, 100.0, 1e4)
     assert torch.equal(count.cpu(), torch_dense.count_dense(points, points, 1e4))
 
 

@@ -146,7 +146,9 @@ def _fitting(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
         side = torch.where(finer, cells.side / 4, cells.side)
 
 
-def _nearest_by_kernel(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
+def _nearest_by_kernel(
+    queries: Tensor, points: Tensor, k: int, exclude_self: bool, order: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """As nearest_cells: each query looks a few cells far, the rest go again with larger cells. In steady work each
     looks as far as it must: the few that are far from all others take longer, and nobody asks if there are any."""
     batch, m, _ = queries.shape
@@ -155,22 +157,24 @@ def _nearest_by_kernel(queries: Tensor, points: Tensor, k: int, exclude_self: bo
     unproven = torch.empty(batch * m, dtype=torch.uint8, device=queries.device)
     box = points.aminmax(dim=1)
     cells = _fine(points, box)
-    waiting = cells.order if exclude_self and m == points.shape[1] else None  # neighbours look at the same together
+    order = waiting = cells.order if exclude_self else order  # neighbours look at the same together
     while True:
         reach = gpu.REACH if steady.may_ask() else 2**Cells.AXIS
         gpu.nearest(cells, queries, points, waiting, exclude_self, near, index, unproven, reach)
         waiting = unproven.nonzero().flatten() if steady.may_ask() else None
         if waiting is None or not waiting.numel():
-            return near.sqrt_().view(batch, m, k), index.view(batch, m, k)
+            return near.sqrt_().view(batch, m, k), index.view(batch, m, k), order
         cells = Cells.build(points, cells.side * (2 * gpu.REACH), box)
 
 
-def nearest_cells(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
-    """As neighbours.nearest, N > 0. Each query looks at 3 x 3 cells; those whose k-th nearest is not proven
-    by that go again with cells twice as wide, until a block of cells covers all points. Waits for the device
-    once a round."""
+def nearest_cells(
+    queries: Tensor, points: Tensor, k: int, exclude_self: bool, order: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As neighbours.nearest, N > 0; and the flat order of the queries by cell, where there is one. Each query looks at
+    3 x 3 cells; those whose k-th nearest is not proven by that go again with cells twice as wide, until a block of
+    cells covers all points. Waits for the device once a round. order: such a one [B * M]; it changes no result."""
     if _by_kernel(points):
-        return _nearest_by_kernel(queries, points, k, exclude_self)
+        return _nearest_by_kernel(queries, points, k, exclude_self, order)
     batch, m, _ = queries.shape
     n = points.shape[1]
     place = queries.reshape(-1, 2)
@@ -192,7 +196,7 @@ def nearest_cells(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -
         waiting = waiting[~proven]
         if waiting.numel():
             cells = Cells.build(points, cells.side * 2, box)
-    return distance.view(batch, m, k), index.view(batch, m, k)
+    return distance.view(batch, m, k), index.view(batch, m, k), None
 
 
 def _smallest(
@@ -219,10 +223,9 @@ def _smallest(
 
 
 def _near_pairs(
-    queries: Tensor, points: Tensor, radius: float, squared_radius: float
+    queries: Tensor, points: Tensor, cells: Cells, squared_radius: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Flat (query, point) pairs nearer than the radius, in blocks."""
-    cells = _wide(points, radius)
     place = queries.reshape(-1, 2)
     spots = points.reshape(-1, 2)
     who = torch.arange(len(place), device=queries.device)
@@ -233,7 +236,7 @@ def _near_pairs(
         yield flat[near], point[near]
 
 
-def _wide(points: Tensor, radius: float) -> Cells:
+def wide(points: Tensor, radius: float) -> Cells:
     """The points in cells as wide as the radius: all that are near a query lie in the 3 x 3 around it."""
     box = points.aminmax(dim=1)
     # Where the radius is larger than the box, inf too, one cell holds all.
@@ -241,14 +244,13 @@ def _wide(points: Tensor, radius: float) -> Cells:
     return Cells.build(points, side, box)
 
 
-def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: float) -> Tensor:
-    """As neighbours.count_within, N > 0."""
+def count_cells(queries: Tensor, points: Tensor, squared_radius: float, cells: Cells) -> Tensor:
+    """As neighbours.counts_within of one question, N > 0. cells: the points', as wide as the radius or wider."""
     batch, m, _ = queries.shape
     if _by_kernel(points):
-        cells = _wide(points, radius)
         return gpu.count_within(cells, queries, points, cells.order if queries is points else None, squared_radius)
     count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
-    for query, _ in _near_pairs(queries, points, radius, squared_radius):
+    for query, _ in _near_pairs(queries, points, cells, squared_radius):
         count.scatter_add_(0, query, torch.ones_like(query))
     return count.view(batch, m)
 
@@ -256,7 +258,7 @@ def count_cells(queries: Tensor, points: Tensor, radius: float, squared_radius: 
 def pairs_cells(points: Tensor, radius: float, squared_radius: float) -> tuple[Tensor, Tensor]:
     """As dense.pairs_within, N > 0."""
     n = points.shape[1]
-    found = [torch.stack(pair) for pair in _near_pairs(points, points, radius, squared_radius)]
+    found = [torch.stack(pair) for pair in _near_pairs(points, points, wide(points, radius), squared_radius)]
     target, source = torch.cat(found, 1) if found else torch.zeros((2, 0), dtype=torch.int64, device=points.device)
     different = target != source
     target, source = target[different], source[different]

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from mast_swarm.kernels import USABLE, on_gpu
 
-gpu: Any = None  # the module of GPU kernels, where there is a GPU and Triton
+gpu: Any = None  # the modules of GPU kernels, for points and for links, where there is a GPU and Triton
+link_kernels: Any = None
 if USABLE:
     from mast_swarm.space import _gpu as gpu
+    from mast_swarm.space import _gpu_links as link_kernels
 
 PAIRS = 2**26  # pairs a block, which bounds memory to about 1 GiB
 
@@ -70,7 +72,7 @@ def nearest_dense(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -
 
 
 def count_dense(queries: Tensor, points: Tensor, squared_radius: float) -> Tensor:
-    """As neighbours.count_within, for the radius squared."""
+    """As neighbours.counts_within, for the radius squared."""
     batch, m, _ = queries.shape
     count = torch.zeros((batch, m), dtype=torch.int64, device=queries.device)
     for block in _blocks(batch, m, points.shape[1]):
@@ -126,8 +128,8 @@ def closure(adjacency: Tensor) -> Tensor:
 
 def labels(adjacency: Tensor) -> Tensor:
     """Lowest index of each robot's weakly connected component, [B, N] int64."""
-    if gpu is not None and on_gpu(adjacency) and gpu.takes_few_linked(adjacency.shape[-1]):
-        return gpu.labels_of_few(adjacency)
+    if link_kernels is not None and on_gpu(adjacency) and link_kernels.takes_few_linked(adjacency.shape[-1]):
+        return link_kernels.labels_of_few(adjacency)
     n = adjacency.shape[-1]
     name = torch.arange(n, device=adjacency.device)
     together = closure(adjacency | adjacency.transpose(-1, -2))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.kernels import on_gpu, tried
-from mast_swarm.space import cells, dense
+from mast_swarm.space import dense
 from mast_swarm.space._checks import check_positions, check_radius, squared
 from mast_swarm.space.neighbours import choose, pairs_within
 
@@ -152,20 +152,22 @@ def components(graph: Graph) -> Tensor:
     if graph.nodes == 0:
         return torch.zeros((graph.batch, 0), dtype=torch.int64, device=graph.device)
     if on_gpu(graph):
-        few = cells.gpu is not None and cells.gpu.takes_few_linked(graph.nodes)
+        few = dense.link_kernels is not None and dense.link_kernels.takes_few_linked(graph.nodes)
         if few and isinstance(graph, NearestGraph):
             plain = dense.labels
             return tried(
-                "components", lambda: cells.gpu.labels_of_nearest(graph.index), lambda: plain(graph.adjacency())
+                "components",
+                lambda: dense.link_kernels.labels_of_nearest(graph.index),
+                lambda: plain(graph.adjacency()),
             )
         # Edges are dear where they have to be listed first, which waits, and where a kernel holds all pairs.
-        dear = isinstance(graph, MatrixGraph) or cells.gpu is None or few
+        dear = isinstance(graph, MatrixGraph) or dense.link_kernels is None or few
         if dear and graph.nodes <= CUDA_DENSE:
             return dense.labels(graph.adjacency())
-        if cells.gpu is None:
+        if dense.link_kernels is None:
             return spread_labels(graph)
         given = (graph.source, graph.target, graph.batch, graph.nodes)
-        return tried("components", lambda: cells.gpu.labels(*given), lambda: spread_labels(graph))
+        return tried("components", lambda: dense.link_kernels.labels(*given), lambda: spread_labels(graph))
     from mast_swarm.space import _cpu_graph
 
     label = np.empty(graph.batch * graph.nodes, np.int64)

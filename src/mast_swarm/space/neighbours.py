@@ -55,18 +55,16 @@ def _visit(queries: Tensor, points: Tensor, order: np.ndarray) -> np.ndarray:
     return np.broadcast_to(np.arange(m, dtype=np.int32), (batch, m)).copy()
 
 
-def _check_finite(queries: Tensor, points: Tensor, same: bool) -> None:
-    """As check_finite, of both; on CUDA with one wait for the device where all is well, and not at all in steady work,
-    where whoever looks at the results finds out. same: they are one tensor."""
+def _check_finite(points: Tensor, *queries: Tensor) -> None:
+    """As check_finite, of points and of queries that are others; on CUDA with one wait for the device where all is
+    well, and not at all in steady work, where whoever looks at the results finds out."""
     if not steady.may_ask():
         return
-    if on_gpu(points):
-        both = points if same else torch.cat([points, queries], 1)
-        if bool((both.abs() < LARGEST).all()):
-            return
+    if on_gpu(points) and bool((torch.cat([points, *queries], 1).abs() < LARGEST).all()):
+        return
     check_finite("position", points)
-    if not same:
-        check_finite("query", queries)
+    for query in queries:
+        check_finite("query", query)
 
 
 def nearest(
@@ -78,6 +76,25 @@ def nearest(
     (M == N). Returns distance [B, M, k] in metres and index [B, M, k] int64; where fewer than k exist, inf
     and -1.
     """
+    distance, index, _ = _nearest(queries, points, k, exclude_self, method)
+    return distance, index
+
+
+def nearest_both(points: Tensor, others: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Of each point the k nearest other points, and the k nearest of `others`, by index: as `nearest` twice, but on
+    a GPU the second search takes the points by the cells of the first, so that it reads together what lies together.
+
+    points: [B, N, 2], others: [B, M, 2] metres. Returns [B, N, k] int64 each, -1 where fewer than k exist.
+    """
+    _, own, order = _nearest(points, points, k, True, "auto")
+    _, seen, _ = _nearest(points, others, k, False, "auto", order)
+    return own, seen
+
+
+def _nearest(
+    queries: Tensor, points: Tensor, k: int, exclude_self: bool, method: str, order: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As nearest; and of a GPU the order of the queries by cell, where it was found on the way. order: such a one."""
     check_pair(queries, points)
     batch, m, _ = queries.shape
     if k < 1:
@@ -89,10 +106,11 @@ def nearest(
     chosen = choose(method, points, m)
     queries, points, same = queries.detach(), points.detach(), queries is points
     if chosen == "cells" or not on_gpu(queries):
-        _check_finite(queries, points, same)
+        _check_finite(points, *([] if same else [queries]))
     if on_gpu(queries):
-        torch_version = cells.nearest_cells if chosen == "cells" else dense.nearest_dense
-        return torch_version(queries, points, k, exclude_self)
+        if chosen == "cells":
+            return cells.nearest_cells(queries, points, k, exclude_self, order)
+        return *dense.nearest_dense(queries, points, k, exclude_self), None
     from mast_swarm.space import _cpu, _cpu_cells
 
     distance = torch.empty((batch, m, k), dtype=queries.dtype)
@@ -106,7 +124,7 @@ def nearest(
         _cpu.nearest_dense32(_array(queries), _array(points), k, exclude_self, *into)
     else:
         _cpu.nearest_dense64(_array(queries), _array(points), k, exclude_self, *into)
-    return distance, index
+    return distance, index, None
 
 
 def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
@@ -133,28 +151,46 @@ def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
     return tried("offsets", lambda: cells.gpu.offsets(queries, points, index), plain)
 
 
-def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
-    """How many points lie nearer to each query than the radius: [B, M] int64.
+def counts_within(points: Tensor, *asked: tuple[Tensor, float]) -> list[Tensor]:
+    """How many points lie nearer to each query than a radius, [B, M] int64, for each pair of queries and radius asked.
 
-    queries: [B, M, 2], points: [B, N, 2], radius: metres, all alike. A query that is a point counts itself.
+    points: [B, N, 2], queries: [B, M, 2], radius: metres, all alike. A query that is a point counts itself. For all
+    questions that go by cells the points are sorted once.
     """
-    check_pair(queries, points)
-    check_radius(radius)
-    chosen = choose("auto", points, queries.shape[1])
-    if chosen == "cells" or not on_gpu(queries):
-        _check_finite(queries, points, queries is points)
-    if not on_gpu(queries):
-        return _within_cpu(queries, points, radius, chosen, exclude_self=False)[0]
-    if chosen == "cells":
-        return cells.count_cells(queries, points, radius, squared(radius, points.dtype))
-    return dense.count_dense(queries, points, squared(radius, points.dtype))
+    for queries, radius in asked:
+        check_pair(queries, points)
+        check_radius(radius)
+    by_cells = [choose("auto", points, queries.shape[1]) == "cells" for queries, _ in asked]
+    if any(by_cells) or not on_gpu(points):
+        _check_finite(points, *(queries for queries, _ in asked if queries is not points))
+    limits = [squared(radius, points.dtype) for _, radius in asked]
+    if not on_gpu(points):
+        sorted_points = cells.build_cpu(_array(points)) if any(by_cells) else ()
+        return [
+            _within_cpu(queries, points, radius, sorted_points if by_cell else (), exclude_self=False)[0]
+            for (queries, radius), by_cell in zip(asked, by_cells, strict=True)
+        ]
+    reach = max((radius for (_, radius), by_cell in zip(asked, by_cells, strict=True) if by_cell), default=0.0)
+    grid = cells.wide(points, reach) if any(by_cells) else None
+    return [
+        dense.count_dense(queries, points, limit)
+        if grid is None or not by_cell
+        else cells.count_cells(queries, points, limit, grid)
+        for (queries, _), limit, by_cell in zip(asked, limits, by_cells, strict=True)
+    ]
 
 
 def _within_cpu(
-    queries: Tensor, points: Tensor, radius: float, chosen: str, *, exclude_self: bool, names: bool = False
+    queries: Tensor,
+    points: Tensor,
+    radius: float,
+    grid: tuple[np.ndarray, ...],
+    *,
+    exclude_self: bool,
+    names: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Count [B, M] of the points within the radius and, if asked for names, which: flat b * N + j, by query
-    and index.
+    and index. grid: the points' cells (`build_cpu`); empty: every pair is looked at.
     """
     from mast_swarm.space import _cpu, _cpu_cells
 
@@ -164,14 +200,13 @@ def _within_cpu(
     found = np.empty(0, np.int64)
     asked, given = _array(queries), _array(points)
     limit = given.dtype.type(squared(radius, points.dtype))
-    grid = cells.build_cpu(given) if chosen == "cells" else ()
     for naming in (False, True) if names else (False,):
         if naming:  # the second pass knows how many there are of each
             np.cumsum(count.reshape(-1), out=offset[1:])
             found = np.empty(offset[-1], np.int64)
             if found.size == 0:
                 break
-        if chosen == "cells":
+        if grid:
             visit = _visit(queries, points, grid[0])
             _cpu_cells.within_cells(asked, visit, float(radius), limit, exclude_self, grid, offset, found, count)
         else:
@@ -186,7 +221,8 @@ def pairs_within(points: Tensor, radius: float, method: str) -> tuple[Tensor, Te
     chosen = choose(method, points, points.shape[1])
     check_finite("position", points)
     if not on_gpu(points):
-        count, source = _within_cpu(points, points, radius, chosen, exclude_self=True, names=True)
+        grid = cells.build_cpu(_array(points)) if chosen == "cells" else ()
+        count, source = _within_cpu(points, points, radius, grid, exclude_self=True, names=True)
         return source, torch.repeat_interleave(count.reshape(-1))
     if chosen == "cells":
         return cells.pairs_cells(points, radius, squared(radius, points.dtype))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.observation import Observation, Observed
-from mast_swarm.space import count_within, nearest, neighbour_graph, offsets
+from mast_swarm.space import counts_within, nearest_both, neighbour_graph, offsets
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.scenarios import sample
 from mast_swarm.tasks.world import State, World
@@ -82,8 +82,7 @@ class Navigation(World[NavigationConfig, NavigationState]):
     def observe(self, state: NavigationState) -> NavigationObservation:
         """What each robot senses: last command, K nearest goals, K nearest robots, all relative."""
         k, positions = self.config.observed, state.positions
-        _, goals_seen = nearest(positions, state.goals, k)
-        _, neighbours = nearest(positions, positions, k, exclude_self=True)
+        neighbours, goals_seen = nearest_both(positions, state.goals, k)
         goals = offsets(positions, state.goals, goals_seen).flatten(2)  # [B, N, 2K]
         robots = offsets(positions, positions, neighbours).flatten(2)
         scale = self.config.length_scale
@@ -110,10 +109,12 @@ class Navigation(World[NavigationConfig, NavigationState]):
 
     def metrics(self, state: NavigationState) -> dict[str, Tensor]:
         """success_rate: share of goals reached (Eq. 14); collisions: pairs; distance: mean per robot, m."""
-        reached = count_within(state.goals, state.positions, self.config.success_radius) > 0
-        touching = count_within(state.positions, state.positions, 2 * self.config.robot_radius)
+        places = state.positions
+        near_goals, touching = counts_within(
+            places, (state.goals, self.config.success_radius), (places, 2 * self.config.robot_radius)
+        )
         return {
-            "success_rate": reached.float().mean(dim=1),
+            "success_rate": (near_goals > 0).float().mean(dim=1),
             "collisions": (touching.sum(dim=1) - state.positions.shape[1]).float() / 2,  # less each robot itself
             "distance": state.travelled.mean(dim=1),
         }
