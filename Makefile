@@ -1,7 +1,8 @@
-# Two commands do everything: `make demo` and `make test`. Both set up .venv first.
+# Two commands do everything: `make demo` and `make test`. Both set up .venv first, the second with all that tests need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 
 .PHONY: setup demo test lint docs picture bench bench-coverage browser web play-page clean clean-kernels
@@ -9,14 +10,20 @@ STAMP := $(VENV)/.ready
 setup: $(STAMP)
 
 # The tested versions are pinned in constraints.txt; the package's own ranges stay open.
-$(STAMP): pyproject.toml constraints.txt
+$(BASE): pyproject.toml constraints.txt
+	@echo "installing into $(VENV): this takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(BASE)
+
+$(STAMP): $(BASE)
+	@echo "installing what tests, docs and benchmarks need: some minutes more"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: setup
+demo: $(BASE)
 	$(BIN)/mast demo
 
 test: setup browser play-page lint

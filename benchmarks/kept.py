@@ -77,7 +77,7 @@ def run(settings: EvaluateConfig, name: str, scratch: Path, taken: Taken) -> dic
         "delay": settings.delay,
         "weights": known,
         **{key: summary[key] for key in ("version", "device")},
-        "precision": settings.precision,
+        "precision": "fp32" if known is None else summary["precision"],
         "seconds": None if resumed else round(time.monotonic() - began, 1),
         **taken(folder, summary),
     }

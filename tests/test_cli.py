@@ -324,6 +324,26 @@ def results(folder: Path) -> tuple[dict[str, Any], Any]:
     return json.loads((folder / "summary.json").read_text()), pq.read_table(folder / "episodes.parquet")
 
 
+def test_an_evaluation_of_which_nothing_was_finished_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*given: Any, **settings: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mast_swarm.evaluate.run.rollout", stopped)
+    given = ("--policy", "lsap", "--agents", 9, "--episodes", 2, "--steps", 2, "--out", tmp_path / "run")
+    assert mast("evaluate", "navigation", *given) == 130
+    assert one_line(capsys) == "mast: interrupted; nothing was finished yet, so nothing is kept\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_not_there_begins_anew_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--policy", "lsap", "--agents", 9, "--episodes", 1, "--steps", 2, "--out", tmp_path / "run", "--resume")
+    told = f"{tmp_path / 'run'} is not there yet: the run begins anew"
+    assert mast("evaluate", "navigation", *given) == 0 and told in capsys.readouterr().err
+    assert mast("evaluate", "navigation", *given) == 0 and told not in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
     folder = tmp_path_factory.mktemp("uninterrupted") / "r"

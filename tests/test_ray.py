@@ -85,6 +85,10 @@ def test_an_evaluation_is_the_same_with_and_without_a_cluster(cluster: Any, tmp_
     one, other = (pq.read_table(tmp_path / where / "episodes.parquet") for where in ("cluster", "here"))
     assert one.equals(other) and one.num_rows == 2 * 8 * 41
 
+    (tmp_path / "cluster" / "summary.json").unlink()  # as if it had been stopped: it goes on without the cluster
+    _, summary = evaluate(task, settled(task, **given, out=tmp_path / "cluster", resume=True))
+    assert summary["complete"] is True and summary["precision"] == "fp32"
+
 
 @pytest.mark.slow
 def test_an_error_on_a_cluster_is_one_line(cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from mast_swarm import MastError, NavigationConfig
-from mast_swarm.evaluate.config import EvaluateConfig
+from mast_swarm import Channel, MastError, Navigation, NavigationConfig
+from mast_swarm.evaluate.actors import make_actor
+from mast_swarm.evaluate.config import EvaluateConfig, precision_on
 from mast_swarm.evaluate.results import curves, interval
-from mast_swarm.evaluate.run import evaluate
+from mast_swarm.evaluate.run import _batch, evaluate
 from shared import mast
 
 KEYS = [
@@ -200,6 +201,36 @@ def test_what_was_stopped_before_anything_was_finished_leaves_nothing(tmp_path: 
         with pytest.raises(Stop):
             evaluate("navigation", small(folder, policy=("dhba-0",)), stopping(7))
         assert folder.exists() is existed and (not existed or not any(folder.iterdir()))
+
+
+def test_the_arithmetic_is_that_of_the_device_and_stands_in_the_results(tmp_path: Path) -> None:
+    assert [precision_on(device, asked) for asked in ("auto", "fp32", "bf16") for device in ("cpu", "cuda")] == [
+        *("fp32", "bf16"),
+        *("fp32", "fp32"),
+        *("bf16", "bf16"),
+    ]
+    folder, summary = evaluate("navigation", small(tmp_path / "run", episodes=1, steps=2))
+    said = json.loads((folder / "config.json").read_text())["precision"]
+    assert summary["precision"] == said == "fp32"
+    with pytest.raises(MastError, match="precision"):  # of one run nothing is computed otherwise
+        evaluate("navigation", small(folder, episodes=1, steps=2, precision="bf16", resume=True))
+    with pytest.raises(MastError, match="precision is 'half': expected auto, fp32, bf16"):
+        small(precision="half")
+
+
+def test_a_run_goes_on_with_the_arithmetic_that_it_began_with(tmp_path: Path) -> None:
+    """Also on another device: what was not asked for is what is there."""
+    folder, _ = evaluate("navigation", small(tmp_path / "run", episodes=2, steps=2, precision="bf16"))
+    (folder / "summary.json").unlink()
+    _, summary = evaluate("navigation", small(folder, episodes=2, steps=2, resume=True))
+    assert summary["precision"] == "bf16" and summary["complete"] is True
+
+
+def test_robots_alone_are_few_at_once_on_a_cpu_so_that_little_is_lost(policy_folder: Path) -> None:
+    world = Navigation(NavigationConfig(agents=100))
+    alone = make_actor(str(policy_folder), world, Channel(delay=1.0))
+    central, rule = make_actor(str(policy_folder), world, None), make_actor("dhba-8", world, Channel(delay=1.0))
+    assert [_batch(world, 0, "clusters", actor) for actor in (alone, central, rule, None)] == [2, 18, 18, 18]
 
 
 def test_no_policy_is_refused(tmp_path: Path) -> None:

@@ -82,6 +82,22 @@ def test_half_precision(world: Navigation, policy_folder: Path, channel: Channel
     assert 0 < np.abs(positions(half) - positions(exact)).max() < 1.0  # m, of 25
 
 
+def test_who_is_not_learned_computes_in_full_precision(world: Navigation) -> None:
+    class Products:
+        """A controller that multiplies: half precision would show."""
+
+        def start(self, seeds: object) -> None:
+            pass
+
+        def act(self, state: object, observation: object) -> torch.Tensor:
+            return (state.positions @ torch.tensor([[0.6, -0.8], [0.8, 0.6]])) / 1000.0  # type: ignore[attr-defined]
+
+    exact, asked = (
+        rollout(world, Products(), SEEDS, 5, record=1, precision=precision) for precision in ("fp32", "bf16")
+    )
+    assert np.array_equal(positions(exact), positions(asked))
+
+
 def test_safe_robots_never_touch_and_still_arrive() -> None:
     """In a crowd of goals, with a controller that runs robots through each other, and with an exploring one."""
     world = Navigation(NavigationConfig(agents=40, width=150.0, scenario="clusters-1"))

@@ -145,6 +145,20 @@ def test_what_is_left_out() -> None:
     assert task.metric_named("speed") is other and task.metric_named("mass") == Metric("mass")
 
 
+def test_parts_of_another_kind_are_taken_or_told() -> None:
+    assert [metric.name for metric in strolling(others="speed").others] == ["speed"]
+    assert [metric.name for metric in strolling(others=("speed", Metric("mass"))).others] == ["speed", "mass"]
+    with pytest.raises(MastError, match="controllers of task strolling are a tuple: give a dict of names"):
+        strolling(controllers=(inwards,))
+
+
+def test_an_expert_that_is_a_controller_keeps_its_name() -> None:
+    task = strolling(expert=inwards, controllers={"inwards": inwards, "eastwards": Eastwards})
+    assert task.expert == "inwards" and task.controller_names == ["eastwards", "inwards"]
+    task = strolling(expert=inwards, controllers={"eastwards": Eastwards})
+    assert task.expert == "expert" and task.controller_names == ["eastwards", "expert"]
+
+
 def test_what_is_better_depends_on_the_metric() -> None:
     high, low = Metric("success_rate"), Metric("cost", lower_is_better=True)
     assert high.better(0.6, 0.5) and low.better(0.5, 0.6)

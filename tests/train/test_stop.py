@@ -193,6 +193,12 @@ def test_lines_and_a_missing_tensorboard(
     train(None, tmp_path / "run", resume=True, device="cpu", epochs=4)
     told = capsys.readouterr().out
     assert "goes on after epoch 3 of 4" in told and "TensorBoard" not in told and told.count("epoch 4/4") == 1
+    assert "on this CPU" not in told
+    monkeypatch.setattr("mast_swarm.train.run._PATIENCE", 0.0)
+    train(None, tmp_path / "run", resume=True, device="cpu")
+    told = capsys.readouterr().out
+    assert "is finished; --epochs 8 goes on" in told
+    assert "on this CPU it takes about 0 hours or more, on a GPU minutes; --recipe tiny is made for a CPU" in told
 
 
 def test_settings_by_name_and_whole(tmp_path: Path) -> None:

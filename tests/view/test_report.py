@@ -66,6 +66,19 @@ def row_of(lines: list[str], policy: str) -> list[str]:
     )
 
 
+def test_names_of_policies_stay_whole_in_a_narrow_terminal() -> None:
+    told = {"task": "navigation", "delay": None, "mean": 0.5, "ci95": 0.01, "episodes": 9}
+    rows = [
+        {**told, "policy": policy, "metric": metric, "t": t}
+        for policy in ("dhba-8-relay", "dhba-8-relay-explore")
+        for metric in ("success_rate", "collisions", "distance")
+        for t in (50.0, 100.0, 200.0, 400.0, 800.0)
+    ]
+    out = io.StringIO()
+    Console(width=80, file=out).print(result_table({"rows": rows}))
+    assert "dhba-8-relay-explore" in out.getvalue()
+
+
 def test_a_coverage_folder_is_drawn(tmp_path: Path, make_cover: Callable[..., Recording]) -> None:
     recordings = [make_cover(), make_cover("d-cvt")]
     made = report(folder_of(tmp_path, recordings))

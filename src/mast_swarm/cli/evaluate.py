@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -67,13 +68,15 @@ def evaluate_verb(args: list[str]) -> None:
     config = completed(parse(EvaluateConfig, rest, f"mast evaluate {task.name}", defaults(task), topics), rest)
     from mast_swarm.evaluate.run import Interrupted
 
+    if config.resume and config.out is not None and not config.out.exists():
+        print(f"{config.out} is not there yet: the run begins anew", file=sys.stderr)
     try:
         _, made = _evaluate(task, config)
     except Interrupted as stopped:
         if (stopped.folder / "summary.json").exists():
             again = f"the same command with --out {stopped.folder} --resume goes on"
             raise type(stopped.by)(f"interrupted; what was finished is in {stopped.folder}, {again}") from None
-        raise stopped.by from None
+        raise type(stopped.by)("interrupted; nothing was finished yet, so nothing is kept") from None
     for what, path in made.items():
         print(f"{what}: {path}")
 
@@ -90,6 +93,8 @@ def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[
         folder, summary = evaluate(task.name, config, bar(""))
     made = report(folder)
     console = Console()
+    if not console.is_terminal:  # a file or a pipe has room
+        console = Console(width=240)
     for table in (result_table(summary), paired_table(summary)):
         if table is not None:
             console.print(table)

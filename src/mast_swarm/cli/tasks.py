@@ -28,12 +28,13 @@ def list_verb(args: list[str]) -> None:
     from mast_swarm import zoo
     from mast_swarm.evaluate.cards import opening
 
+    most = 1000 if config.tasks else 130  # characters of a sentence: of a task that is asked for all
     for task in [tasks.find(name) for name in config.tasks or tasks.names()]:
         shipped = [name for name in zoo.policies() if name.startswith(f"{task.name}/")]
         families = " (K: a number)" if task.families else ""
         sections: dict[str, list[tuple[str, str]]] = {
-            f"controllers{families}": [(name, _about(task, name)) for name in task.controller_names],
-            "trained policies": [(name.split("/", 1)[1], _sentence(opening(name))) for name in shipped],
+            f"controllers{families}": [(name, _about(task, name, most)) for name in task.controller_names],
+            "trained policies": [(name.split("/", 1)[1], _sentence(opening(name), most)) for name in shipped],
         }
         starts = task.part("starts")
         if starts is not None:
@@ -51,17 +52,17 @@ def list_verb(args: list[str]) -> None:
             print(f"task {name} of another package cannot be used: {why}")
 
 
-def _about(task: Task, controller: str) -> str:
+def _about(task: Task, controller: str, most: int) -> str:
     """The first sentence of a controller's docstring."""
-    return _sentence(inspect.getdoc(imported(task.controllers[controller])) or "")
+    return _sentence(inspect.getdoc(imported(task.controllers[controller])) or "", most)
 
 
-def _sentence(text: str) -> str:
-    """The first sentence of a text, in one line and cut where that would be long."""
+def _sentence(text: str, most: int) -> str:
+    """The first sentence of a text, in one line and cut where it has more characters."""
     if not text:
         return ""
     sentence = " ".join(text.split()).split(". ")[0].rstrip(".") + "."
-    return textwrap.shorten(sentence, 130, placeholder=" ...")
+    return textwrap.shorten(sentence, most, placeholder=" ...")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.config import Precision, precision_on
 from mast_swarm.tasks import DEFAULT
 
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
@@ -29,12 +30,12 @@ class PolicyBenchConfig(TaskBenchConfig):
 
     policy: Annotated[str, _UNSET] = ""
     """A MAST policy, by name or folder; unset: the task's mast-m, or an untrained one if none is shipped."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Precision = "auto"
     """Arithmetic of the policy's products; auto: bf16 on a GPU, fp32 on the CPU."""
 
     def arithmetic(self, device: str) -> str:
         """fp32 or bf16, on a kind of device."""
-        return {"cpu": "fp32", "cuda": "bf16"}[device] if self.precision == "auto" else self.precision
+        return precision_on(device, self.precision)
 
     def suffix(self, device: str) -> str:
         """What names of files end in: the arithmetic where it is not the usual one."""

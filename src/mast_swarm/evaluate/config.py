@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -15,6 +15,7 @@ from mast_swarm.tasks.base import Task, WorldConfig
 
 _MOST = 1_000_000  # episodes of one seed, and seeds: no two share a start state, and training draws from 2**40 up
 _UNSET = tyro.conf.arg(help_behavior_hint="")  # the help says what happens without a value
+Precision = Literal["auto", "fp32", "bf16"]
 _World = Annotated[WorldConfig, tyro.conf.arg(name="")]  # the command line has the settings of the one that it is
 
 
@@ -59,9 +60,9 @@ class EvaluateConfig:
     """HOST:PORT of a Ray cluster on which batches of episodes run, or auto; unset: on this machine."""
     gpus: float = 0.0
     """GPUs (or a share of one) that a batch asks of the Ray cluster."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of learned policies' products (positions and phases stay fp32). bf16 is faster on GPUs, and on CPUs
-    that have instructions for it."""
+    precision: Precision = "auto"
+    """Arithmetic of learned policies' products (positions and phases stay fp32); auto: bf16 on a GPU, fp32 on a CPU
+    (with --ray: bf16 where --gpus asks for any). bf16 is faster on CPUs too that have instructions for it."""
 
     def __post_init__(self) -> None:
         for given in self.policy:
@@ -82,6 +83,8 @@ class EvaluateConfig:
             if value < least or (most is not None and value > most):
                 limits = f"{least} or more" if most is None else f"{least} to {most}"
                 raise MastError(f"--{name} is {value}: give a whole number, {limits}")
+        if self.precision not in get_args(Precision):
+            raise MastError(f"precision is '{self.precision}': expected {', '.join(get_args(Precision))}")
         if self.delay is not None and not (math.isfinite(self.delay) and self.delay >= 0):
             raise MastError(f"--delay is {self.delay}: give seconds per hop, 0 or more")
         for name, share in (("loss", self.loss), ("failure", self.failure)):
@@ -103,6 +106,12 @@ class EvaluateConfig:
     def scenarios(self) -> list[str]:
         """One scenario per episode, as the world has it for tests."""
         return self.world.scenarios(self.episodes)
+
+
+def precision_on(device: str, precision: Precision = "auto") -> Literal["fp32", "bf16"]:
+    """What a `Precision` is on a kind of device."""
+    usual: Literal["fp32", "bf16"] = "bf16" if device == "cuda" else "fp32"
+    return usual if precision == "auto" else precision
 
 
 TOPICS = {  # how people find the settings

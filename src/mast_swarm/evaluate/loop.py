@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import Actor
+from mast_swarm.evaluate.actors import Actor, Controlled, Talking
 from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.tasks.world import State, World
 
@@ -33,7 +33,9 @@ class Loop:
         if precision not in PRECISIONS:
             raise MastError(f"precision is '{precision}': expected {' or '.join(PRECISIONS)}")
         self.world, self.actor, self.mark = world, actor, mark
-        self.half, self.safe = precision == "bf16", safe
+        # Controllers, which are not learned, stay in full precision.
+        self.half = precision == "bf16" and not isinstance(actor, Controlled | Talking)
+        self.safe = safe
         self.state: State
         self.observation: Observed
 

@@ -17,14 +17,14 @@ from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import Relay
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
-from mast_swarm.evaluate.actors import Actor, make_actor, pick_device
-from mast_swarm.evaluate.config import EvaluateConfig, settled
+from mast_swarm.evaluate.actors import Actor, Decentral, make_actor, pick_device
+from mast_swarm.evaluate.config import EvaluateConfig, Precision, precision_on, settled
 from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.policies import fitting, labels
 from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.files import new_folder
+from mast_swarm.files import new_folder, read_json
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.learned import Learned
 from mast_swarm.pool import Job, pool
@@ -124,6 +124,7 @@ def evaluate(
         raise MastError(f"{', '.join(settings)}: settings are given by name, or all of them as a config, not both")
     named = tasks.find(task).name
     world, actors = prepare(named, config)
+    config = dataclasses.replace(config, precision=_precision(config, world.device.type))
     folder = config.out or new_folder(Path("runs") / f"evaluate-{named}-{datetime.now():%Y%m%d-%H%M%S}")
     results = Results(folder, _resolved(named, config), config.resume, made=config.out is None)
     before = results.completed()
@@ -142,8 +143,20 @@ def evaluate(
     except torch.OutOfMemoryError:
         raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:
-        summary = results.finish(complete, _about(named, world.device))
+        summary = results.finish(complete, {**_about(named, world.device), "precision": config.precision})
     return folder, summary
+
+
+def _precision(config: EvaluateConfig, device: str) -> Precision:
+    """One arithmetic for a whole run: what was asked for, else that with which a stopped run began, else what suits the
+    device, or on a cluster those that do the work."""
+    if config.precision == "auto" and config.resume and config.out is not None:
+        begun = (read_json(config.out / "config.json") or {}).get("precision")
+        if begun in ("fp32", "bf16"):
+            return begun
+    if config.ray is not None:
+        device = "cuda" if config.device == "cuda" or (config.device == "auto" and config.gpus) else "cpu"
+    return precision_on(device, config.precision)
 
 
 def _one_policy(
@@ -159,7 +172,7 @@ def _one_policy(
     finished = results.episodes(number)
     total, done = config.episodes * instants, len(finished) * instants
     progress(name, done, total)
-    size = config.batch or _batch(world, config.seeds()[0], config.scenarios()[0])
+    size = config.batch or _batch(world, config.seeds()[0], config.scenarios()[0], actor)
     for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
 
         def tick(count: int, together: int = len(chosen)) -> None:
@@ -263,10 +276,12 @@ def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:
         yield run
 
 
-def _batch(world: World[Any, Any], seed: int, scenario: str) -> int:
-    """Environments at once: enough to fill the device, few enough that memory and the first result stay near."""
+def _batch(world: World[Any, Any], seed: int, scenario: str, actor: Actor | None = None) -> int:
+    """Environments at once: enough to fill the device, few enough that memory and the first result stay near. actor:
+    who drives, where that is known."""
     cuda = world.device.type == "cuda"
-    robots = 25_600 if cuda else 1_800
+    # Robots alone that compute a network each fill a CPU with a few: more at once gain nothing and are kept later.
+    robots = 25_600 if cuda else 200 if isinstance(actor, Decentral) else 1_800
     # On a CPU little memory is quick memory; of a GPU's a step may take half.
     memory = int(free_memory(world.device) or 0) // 2 if cuda else 400_000_000
     start = world.reset([seed], [scenario])

@@ -287,11 +287,16 @@ class Task:
             raise MastError(f"a task is called '{self.name}': use small letters, digits, - and _")
         if isinstance(self.metric, str):
             object.__setattr__(self, "metric", Metric(self.metric))
-        if isinstance(self.others, Metric):
-            object.__setattr__(self, "others", (self.others,))
+        others = (self.others,) if isinstance(self.others, Metric | str) else self.others
+        object.__setattr__(self, "others", tuple(Metric(m) if isinstance(m, str) else m for m in others))
+        for field_name in ("controllers", "experts"):
+            if not isinstance(given := getattr(self, field_name), Mapping):
+                raise MastError(f"{field_name} of task {self.name} are a {type(given).__name__}: give a dict of names")
         if self.expert is not None and not isinstance(self.expert, str):
-            object.__setattr__(self, "controllers", {"expert": self.expert, **self.controllers})
-            object.__setattr__(self, "expert", "expert")
+            # One that is a controller already has its name.
+            named = next((name for name, known in self.controllers.items() if known is self.expert), "expert")
+            object.__setattr__(self, "controllers", {named: self.expert, **self.controllers})
+            object.__setattr__(self, "expert", named)
 
     def part(self, name: str) -> Any:
         """A part of the record by its field's name, imported if it is given as "module:Name"."""

@@ -23,7 +23,7 @@ from mast_swarm.evaluate.actors import pick_device
 from mast_swarm.files import LOCK, new_folder, only_writer
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.train import checkpoint
-from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables
+from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables, recipes
 from mast_swarm.train.config import recipe as find_recipe
 from mast_swarm.train.family import FamilyTrainer
 from mast_swarm.train.trainer import RunOptions, Trainer
@@ -210,13 +210,15 @@ def _progress(trainer: Trainer) -> Iterator[tuple[Told, Told]]:
     told = [f"run: {options.out}; checkpoint: {kept}"]
     if (options.out / "config.json").exists():
         there = (options.out / checkpoint.FILE).exists()
+        done, last = trainer.finished, trainer.config.epochs
         told.append(
-            f"goes on after epoch {trainer.finished} of {trainer.config.epochs}"
+            (f"goes on after epoch {done} of {last}" if done < last else f"is finished; --epochs {2 * last} goes on")
             if there
             else "it was stopped before its first checkpoint: begins at epoch 1"
         )
     elif not _has_board():
         told.append("TensorBoard is not installed (pip install 'mast-swarm[tensorboard]'): see metrics.jsonl")
+    told += _long(trainer)
     console.print("\n".join(told), soft_wrap=True, highlight=False, markup=False)
     with contextlib.ExitStack() as at_end:
         first = trainer.finished + 1
@@ -234,6 +236,26 @@ def _progress(trainer: Trainer) -> Iterator[tuple[Told, Told]]:
 
         shown = _bar(trainer, console) if console.is_terminal else _lines(trainer)
         yield at_end.enter_context(shown), log
+
+
+_CORE = 5e10  # operations per second of a processor core, roughly
+_PATIENCE = 3 * 3600.0  # s
+
+
+def _long(trainer: Trainer) -> list[str]:
+    """What to know of a run whose arithmetic alone takes hours on a CPU."""
+    config = trainer.config
+    if trainer.options.device.type != "cpu":
+        return []
+    weights = sum(part.numel() for part in trainer.learner.policy.parameters())
+    robots = (6 * config.batch + 2 * config.environments) * config.world.agents  # forward and backward, and a rollout
+    steps = (config.epochs - trainer.finished) * config.steps
+    hours = weights * robots * steps / (_CORE * torch.get_num_threads()) / 3600
+    if hours * 3600 < _PATIENCE:
+        return []
+    about = f"about {hours / 24:.0f} days" if hours > 48 else f"about {hours:.0f} hours"
+    hint = "; --recipe tiny is made for a CPU" if "tiny" in recipes(tasks.find(config.world.task)) else ""
+    return [f"on this CPU it takes {about} or more, on a GPU minutes{hint}"]
 
 
 @contextlib.contextmanager

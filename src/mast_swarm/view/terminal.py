@@ -87,7 +87,7 @@ def result_table(summary: dict[str, Any]) -> Table:
     notes = [means] * bool(means) + ["lower is better"] * task.metric.lower_is_better
     beyond = any(_leaves(*cell) for cells in shown.values() for cell in cells)
     caption = "the interval of a rate ends at 0 and at 1" if beyond else ""
-    table = _table(f"{heading} ({', '.join(notes)})" if notes else heading, columns, caption)
+    table = _table(f"{heading} ({', '.join(notes)})" if notes else heading, columns, caption, delays)
     differ = len(set(delays.values())) > 1
     if differ:
         table.columns.insert(1, Column("delay"))
@@ -109,8 +109,9 @@ def paired_table(summary: dict[str, Any]) -> Table | None:
     rows = {(row["minus"], row["metric"], row["t"]): row | {"mean": 0.0 - row["mean"]} for row in pairs}
     means = _means(pairs)
     caption = f"{means}, significant where 0 is outside" if "±" in means else means
-    table = _table(f"policy minus {first}, same start states", columns, caption)
-    for policy in dict.fromkeys(row["minus"] for row in pairs):
+    others = dict.fromkeys(row["minus"] for row in pairs)
+    table = _table(f"policy minus {first}, same start states", columns, caption, others)
+    for policy in others:
         table.add_row(policy, *(_cell(rows[policy, metric.name, t], metric, "+") for metric, t in columns.values()))
     return table
 
@@ -131,9 +132,10 @@ def _columns(summary: dict[str, Any]) -> tuple[Task, str, dict[str, tuple[Metric
     return task, main[0].words, columns | final
 
 
-def _table(title: str, columns: Iterable[str], caption: str) -> Table:
+def _table(title: str, columns: Iterable[str], caption: str, policies: Iterable[str]) -> Table:
     table = Table(title=title, caption=caption or None, min_width=max(len(title), len(caption)))
-    table.add_column("policy")
+    # Names stay whole in a narrow terminal, since two may differ at their ends alone.
+    table.add_column("policy", no_wrap=True, min_width=max(map(len, policies)))
     for name in columns:
         table.add_column(name, justify="right")
     return table

@@ -32,7 +32,7 @@ TASK = Task(
     recipes=f"{_HERE}.recipes:RECIPES",
     view=f"{_HERE}.view:NavigationView",
     starts=f"{_HERE}.scenarios:scenario",
-    compared=("lsap", "dhba-4"),
+    compared=("mast-m-sharp", "dhba-8", "lsap"),
     demo=Demo(
         ("mast-m-sharp", "dhba-8"),
         steps=300,
