@@ -23,6 +23,8 @@ import make_wire
 import pyarrow.parquet as pq
 from blocks import DOCS, ROOT, load, table
 
+from mast_swarm.paper.measured import difference
+
 BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -79,6 +81,19 @@ def at_end(path: Path, policy: str) -> tuple[float, float]:
     rows = json.loads(path.read_text())["rows"]
     (row,) = (r for r in rows if (r["policy"], r["metric"], r["t"]) == (policy, "success_rate", 800.0))
     return row["mean"], row["ci95"]
+
+
+def ablation(times: tuple[float, ...]) -> str:
+    """From the paper's recipe to `best`, a step a row: the success rate, and below it how much the step brings."""
+    found = make_coverage.found("ablation")
+    rows, before = [], None
+    for name in found.cells:
+        now = found.measured(name)
+        rows.append([name, *(str(now.at("success_rate", t)) for t in times)])
+        if before is not None:
+            rows.append(["minus the row before", *(str(difference(now, before, "success_rate", t)) for t in times)])
+        before = now
+    return table(["trained by", *(f"t = {t:g} s" for t in times)], rows)
 
 
 def play() -> str:
@@ -279,6 +294,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
     "mast-m": lambda: beside((50, 100, 200, 400, 800)),
     "mast-m-paired": lambda: paired("docs/results/navigation/m-delay-1.json", 800),
+    "ablation": lambda: ablation((50, 100, 200, 400, 800)),
     "nine-starts": lambda: success("docs/results/navigation/nine-starts.json", (50, 100, 200, 400, 800)),
     "variants": lambda: success("docs/results/navigation/central.json", (50, 200, 800)),
     "variants-paired": lambda: paired("docs/results/navigation/central.json", 800),

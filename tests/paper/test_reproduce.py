@@ -22,14 +22,16 @@ from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Found, Size
-from mast_swarm.paper.measured import Estimate, bootstrap
-from mast_swarm.paper.run import folder
+from mast_swarm.paper.measured import Estimate, Measured, bootstrap, difference
+from mast_swarm.paper.run import folder, kept_of
 from mast_swarm.paper.work import configured, families, forget, is_family, run, run_together
 from mast_swarm.tasks.coverage.points import read_points
 from mast_swarm.train.config import plain
 from mast_swarm.train.family import FamilyTrainer
 from mast_swarm.train.trainer import RunOptions
 from shared import mast, one_line
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +105,10 @@ def test_a_cell_waits_for_its_own_policy_alone() -> None:
 def test_a_step_of_the_ablation_is_told_where_the_one_before_is_there() -> None:
     experiment, size = EXPERIMENTS["ablation"], Size()
     cells = experiment.cells(size)
-    table = pa.table({"episode": [0, 1], "t": [800.0] * 2, "success_rate": [0.8, 0.9]})
+    table = pa.table({"episode": [0, 1] * 2, "t": [50.0] * 2 + [800.0] * 2, "success_rate": [0.4, 0.5, 0.8, 0.9]})
     paper, informed, _, ours = ({name: Result(table, {})} for name in cells)
     assert "; " not in experiment.says(Found(cells, paper | ours, size))  # what is between them is not due to one step
-    assert "; + informed expert +0.000" in experiment.says(Found(cells, paper | informed | ours, size))
+    assert experiment.says(Found(cells, paper | informed | ours, size)).count("; + informed expert +0.000") == 2
 
 
 def test_a_cell_that_is_stopped_names_no_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +168,43 @@ def test_time_that_is_over_leaves_the_rest_for_later(tmp_path: Path, capsys: pyt
     assert len(list((tmp_path / "out" / "cells").glob("*.parquet"))) == 4
 
 
+def test_a_policy_that_is_trained_again_takes_all_its_cells_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are gone and one cell is missing: the others are of the policy before."""
+    ran: list[str] = []
+
+    def fake(cell: Cell, files: dict[str, bytes], device: str, scratch: str) -> Result:
+        ran.append(cell.label)
+        if cell.kind == "train":
+            return Result(pa.table({"epoch": [1]}), {"seconds": 0.0}, {"config.json": b"{}", "model.safetensors": b"0"})
+        columns = {"episode": [0, 1], "t": [12.0, 12.0], "success_rate": [0.5, 0.6], "collisions": [0.0, 0.0]}
+        return Result(pa.table(columns), {"seconds": 0.0})
+
+    monkeypatch.setattr(running, "run", fake)
+    cells = EXPERIMENTS["variants"].cells(Size(quick=True))
+    alone, central = cells["L paper alone"], cells["L paper central"]
+    args = ("reproduce", "variants", "--quick", "--device", "cpu", "--jobs", 1, "--out", tmp_path / "out", "--only")
+    assert mast(*args, "l-paper") == 0 and sorted(ran) == ["l-paper", central.label, alone.label]
+    ran.clear()
+    Store(tmp_path / "out").drop(alone)
+    assert mast(*args, alone.label) == 0 and ran == [alone.label]  # the weights are at hand
+    ran.clear()
+    store = Store(tmp_path / "out")
+    store.drop(alone)
+    assert alone.needs is not None
+    for file in (store.policies / alone.needs.key).iterdir():
+        file.unlink()
+    assert mast(*args, alone.label) == 0 and sorted(ran) == ["l-paper", central.label, alone.label]
+
+
 def test_unknown_experiments_and_bad_settings_end_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert mast("reproduce", "baselines", "--paired", "--kept") == 2 and "--kept runs nothing" in one_line(capsys)
+    assert mast("reproduce", "--paired", "--report", "--out", tmp_path) == 2 and "name an experiment" in one_line(
+        capsys
+    )
     assert mast("reproduce", "baseline") == 2 and "baselines" in one_line(capsys)
     assert mast("reproduce", "--out", tmp_path) == 2 and "coverage-grid" in one_line(capsys)
     assert mast("reproduce", "baselines", "--all") == 2 and "--all" in one_line(capsys)
@@ -229,6 +265,17 @@ def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(name in printed for name in EXPERIMENTS) and "0 of 360 cells" in printed
 
 
+def test_what_is_judged_on_several_policies_does_not_hold_on_some() -> None:
+    experiment, size = EXPERIMENTS["scenarios"], Size()
+    found = kept_of(experiment, Store(DOCS / "results"), size)
+
+    def verdict(*policies: str) -> str:
+        some = {name: result for name, result in found.results.items() if name.split(" ")[0] in ("graph", *policies)}
+        return next(row.verdict for row in experiment.rows(Found(found.cells, some, size)) if row.claim == 30)
+
+    assert (verdict(), verdict("mast-m-paper")) == ("not run", "partly")
+
+
 def test_every_claim_is_judged_once_and_what_is_missing_is_counted() -> None:
     rows = []
     for experiment in EXPERIMENTS.values():
@@ -239,7 +286,7 @@ def test_every_claim_is_judged_once_and_what_is_missing_is_counted() -> None:
     assert len(claims) == len(set(claims)) and set(CLAIMS) == set(range(1, 59))
     for row in rows:
         if row.verdict == "not run":
-            assert " cells are missing" in row.why and " h on an H200" in row.why
+            assert " missing: " in row.why and " on an H200" in row.why
     assert {1, 2, 3, 4, 6, 8, 9, 10, 11, 31, 39, 41, 57} == set(CLAIMS) - set(claims)  # these need no cells
 
 
@@ -250,12 +297,35 @@ def test_evaluations_made_elsewhere_are_taken_over(tmp_path: Path, capsys: pytes
     assert mast("reproduce", "--adopt", folder / "summary.json", "--out", out) == 0
     cells = EXPERIMENTS["baselines"].cells(Size(quick=True))
     assert "2 cells taken over" in capsys.readouterr().out
-    assert "mean" in Store(out).load(cells["lsap"]).table.column_names
+    assert Store(out).load(cells["lsap"]).means_only
+    assert mast("reproduce", "baselines", "--quick", "--list", "--only", "lsap", "--out", out) == 0
+    assert "baselines  means    lsap-" in capsys.readouterr().out
     assert mast("reproduce", "--adopt", folder, "--out", out) == 0  # every episode is better than means
     found = Store(out).load(cells["lsap"])
     assert found.table.num_rows == 2 * 13 and found.about["from"] == "run/summary.json"
     assert mast("reproduce", "--adopt", folder, "--out", out) == 0
     assert "0 cells taken over" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_cells_of_which_only_means_are_known_are_run_again_to_be_paired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "run", tmp_path / "out"
+    args = ("--agents", 25, "--episodes", 2, "--steps", 12, "--seed", 3, "--device", "cpu", "--out", folder)
+    assert mast("evaluate", "navigation", "--policy", "dhba-8", "lsap", *args) == 0
+    assert mast("reproduce", "--adopt", folder / "summary.json", "--out", out) == 0
+    args = ("reproduce", "baselines", "--quick", "--only", "lsap", "dhba-8-clusters", "--jobs", 1, "--out", out)
+    lsap = EXPERIMENTS["baselines"].cells(Size(quick=True))["lsap"]
+    means = Store(out).load(lsap)
+    capsys.readouterr()
+    assert mast(*args) == 0 and Store(out).load(lsap).means_only
+    assert mast(*args, "--paired") == 0
+    found = Store(out).load(lsap)
+    assert not found.means_only and found.about["device"].endswith("CPU") and "from" not in found.about
+    before, now = (Measured(result, lsap.settings).at("success_rate").mean for result in (means, found))
+    assert now == pytest.approx(before, abs=1e-6)
+    capsys.readouterr()
+    assert mast(*args, "--paired") == 0 and "to run" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -296,6 +366,24 @@ def test_the_bootstrap_is_that_of_scipy() -> None:
     theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=4000, rng=2).confidence_interval
     assert ours.half == pytest.approx((theirs.high - theirs.low) / 2, rel=0.05)
     assert Estimate(0.2, 0.1).above_zero and not Estimate(0.2, 0.3).above_zero and Estimate(-0.2, 0.1).below_zero
+
+
+def test_a_difference_is_paired_where_start_states_are_the_same_and_not_where_they_are_others() -> None:
+    rng = np.random.default_rng(0)
+    starts = rng.uniform(0.2, 0.9, 50)  # how hard each is: the same for both
+
+    def measured(values: np.ndarray, **settings: object) -> Measured:
+        columns = {"episode": np.arange(50), "t": np.zeros(50), "success_rate": values}
+        return Measured(Result(pa.table(columns), {}), {"task": "navigation", "seed": 3, **settings})
+
+    better = starts + 0.05 + rng.normal(0, 0.01, 50)
+    one, other = measured(better, policy="mast-m", delay=1.0), measured(starts, policy="dhba-8")
+    same = difference(one, other, "success_rate")
+    others = difference(measured(better, scenario="circle"), other, "success_rate")
+    assert same.mean == pytest.approx(others.mean) and same.above_zero and not others.above_zero
+    assert str(others).endswith("(unpaired)") and "unpaired" not in str(same)
+    each = [np.std(m.metrics["success_rate"][:, 0], ddof=1) / np.sqrt(50) for m in (one, other)]
+    assert others.half == pytest.approx(stats.t.ppf(0.975, 49) * np.hypot(*each))
 
 
 @pytest.mark.parametrize("city", CITIES, ids=lambda city: city.name)

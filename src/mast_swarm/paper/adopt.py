@@ -23,8 +23,8 @@ from mast_swarm.tasks import registry as tasks
 _WORLD = {"navigation": ("agents", "scenario"), "coverage": ("agents", "features", "side", "dt")}
 
 
-def adopt(given: Path, store: Store) -> int:
-    """The cells of a results folder or of a summary.json; how many were new."""
+def adopt(given: Path, store: Store) -> list[Cell]:
+    """The cells of a results folder or of a summary.json: those that were new."""
     if given.suffix == ".jsonl":
         return _curve(given, store)
     file = given / "summary.json" if given.is_dir() else given
@@ -36,12 +36,13 @@ def adopt(given: Path, store: Store) -> int:
     return _summary(found, file, episodes, store)
 
 
-def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any]) -> int:
+def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any]) -> list[Cell]:
     before = store.load(cell)
-    if before is not None and not ("mean" in before.table.column_names and "mean" not in table.column_names):
-        return 0  # every episode is better than means alone
-    store.save(cell, Result(table, about))
-    return 1
+    result = Result(table, about)
+    if before is not None and not (before.means_only and not result.means_only):
+        return []  # every episode is better than means alone
+    store.save(cell, result)
+    return [cell]
 
 
 def _source(file: Path) -> str:
@@ -50,12 +51,12 @@ def _source(file: Path) -> str:
     return "/".join(parts[parts.index("docs") :] if "docs" in parts else parts[-2:])
 
 
-def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> int:
+def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> list[Cell]:
     if found.get("complete") is not True:
         raise MastError(f"{file} is of an evaluation that was not finished: finish it first, with --resume")
     if found["version"] != __version__:
         raise MastError(f"{file} was made by version {found['version']}, this is {__version__}: policies may differ")
-    task, count = found["task"], 0
+    task, taken = found["task"], list[Cell]()
     _check_usual(found, file)
     about = {"from": _source(file), **{key: found[key] for key in ("device", "version", "torch")}, "seconds": None}
     for policy in dict.fromkeys(row["policy"] for row in found["rows"]):
@@ -72,8 +73,10 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
         else:
             names = ("metric", "t", "mean", "ci95", "episodes")
             table = pa.table({name: pa.array([row[name] for row in rows]) for name in names})
-        count += _keep(store, cell, table, about)
-    return count
+        said = found.get("precision")  # older ones do not say it
+        precision = {} if said is None else {"precision": said if cell.learned else "fp32"}
+        taken += _keep(store, cell, table, about | precision)
+    return taken
 
 
 def _check_usual(found: dict[str, Any], file: Path) -> None:
@@ -99,7 +102,7 @@ def _named(task: str, policy: str) -> str | Cell | None:
     return by_paper(Size(), letter.upper()) if task == "navigation" and rest == "paper" and letter in "mlc" else None
 
 
-def _curve(file: Path, store: Store) -> int:
+def _curve(file: Path, store: Store) -> list[Cell]:
     """The epochs of a run by the paper's recipe for navigation: mast-l-paper-training.jsonl, a metrics.jsonl."""
     letter = file.stem.removeprefix("mast-").removesuffix("-paper-training").upper()
     if letter not in ("M", "L", "C"):

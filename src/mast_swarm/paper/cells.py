@@ -49,6 +49,11 @@ class Cell:
         return hashlib.sha256(_text({"form": FORM, "kind": self.kind, **self.settings}).encode()).hexdigest()[:16]
 
     @property
+    def learned(self) -> bool:
+        """Whether an evaluation is of a learned policy, which alone computes in half precision."""
+        return bool({"weights", "trained"} & set(self.settings))
+
+    @property
     def name(self) -> str:
         """For people and files: the label and the key."""
         return f"{re.sub('[^A-Za-z0-9._-]+', '_', self.label or self.kind)}-{self.key}"
@@ -61,6 +66,11 @@ class Result:
     table: pa.Table
     about: Mapping[str, Any]
     files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def means_only(self) -> bool:
+        """Whether it was taken over from a summary: nothing is known of single episodes."""
+        return "mean" in self.table.column_names
 
 
 def _text(value: Any) -> str:
@@ -132,6 +142,11 @@ class Store:
             pq.write_table(table, part, compression="zstd")
         self._read[cell.key] = Result(result.table, json.loads(_text(result.about)))
         return path
+
+    def drop(self, cell: Cell) -> None:
+        """Forget a result."""
+        self.path(cell).unlink(missing_ok=True)
+        self._read[cell.key] = None
 
     def files(self, cell: Cell) -> dict[str, bytes] | None:
         """The files of a trained policy; None where they are not at hand."""

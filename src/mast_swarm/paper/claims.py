@@ -62,3 +62,8 @@ CLAIMS: dict[int, str] = {
     57: "receptive fields: LPAC-K3 15 hops or 3840 m, MAST-M 2048 m",
     58: "LPAC-K3 tends to uniform spacing between robots, MAST-M less so",
 }
+
+PROPERTIES = frozenset({1, 2, 3, 4, 6, 8, 10, 57})
+"""Of the method itself: computed, not measured on a task."""
+SHOWN = frozenset({9, 11, 12, 13, 15, 16, 20, 27, 31, 32, 33, 39, 41, 42, 48, 49, 56})
+"""Figures, tables, searches and settings: what holds of them is that they are there. All others are results."""

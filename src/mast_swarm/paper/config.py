@@ -31,6 +31,10 @@ class ReproduceConfig:
     """Everything at a very small size, to see that it works: the numbers say nothing."""
     only: Annotated[tuple[str, ...], _UNSET] = ()
     """Run only the missing cells whose name (see --list of an experiment) holds one of these words; unset: all."""
+    paired: bool = False
+    """Run cells again of which only means are known, because they were taken over from a summary: differences between
+    cells with every episode are paired over the same start states. What they need and is not at hand is trained
+    first."""
     adopt: Annotated[tuple[Path, ...], _UNSET] = ()
     """Take over what evaluations have measured elsewhere: folders of `mast evaluate`, or their summary.json."""
     out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
@@ -59,5 +63,7 @@ class ReproduceConfig:
             raise MastError(f"--gpus is {self.gpus}: give 0 or more")
         if self.seconds is not None and self.seconds <= 0:
             raise MastError(f"--seconds is {self.seconds}: give a positive number")
+        if self.paired and self.kept:
+            raise MastError("--paired runs cells again, and --kept runs nothing: give one of them")
         if self.all and self.names:
             raise MastError("--all runs every experiment: leave the names away, or --all")

@@ -107,7 +107,7 @@ class Found(Mapping[str, Result]):
         return len(self.results)
 
     def measured(self, name: str) -> Measured:
-        return Measured(self[name])
+        return Measured(self[name], self.cells[name].settings)
 
     def has(self, names: Iterable[str]) -> bool:
         return all(name in self.results for name in names)

@@ -49,8 +49,12 @@ def lacking(found: Found) -> str:
     parts = [f"{_many(len(trained), 'policy', 'policies')} to train"] * bool(trained)
     parts += [f"{_many(len(rest), 'cell', 'cells')} to run"] * bool(rest)
     parts += [f"{given['trials']} trials of a search" for given in searched]
-    count = f"{len(cells)} of {len(found.cells)} cells are missing"
-    return f"{count}: {', '.join(parts)} ({epochs} epochs), about {spent / 3600:.1f} h on an H200"
+    if not cells:
+        return "not a part of --quick" if found.size.quick else "every cell is there, but not what this row needs"
+    count = f"{len(cells)} of {len(found.cells)} cells {'is' if len(cells) == 1 else 'are'} missing"
+    whole = f" ({epochs} epochs)" if epochs else ""
+    took = f"{spent / 3600:.1f} h" if spent > 180 else f"{max(1, round(spent / 60))} min"
+    return f"{count}: {', '.join(parts)}{whole}, about {took} on an H200"
 
 
 def _many(count: int, one: str, more: str) -> str:
@@ -65,7 +69,8 @@ def sign(difference: Estimate, *, wanted: int) -> str:
 
 
 def either(*parts: bool) -> str:
-    """holds if all parts of a claim do, partly if some do."""
+    """holds if all parts of a claim do, partly if some do. There has to be one."""
+    assert parts, "a claim without parts cannot be judged"
     return HOLDS if all(parts) else PARTLY if any(parts) else FAILS
 
 
@@ -106,7 +111,7 @@ def heat(axes: Any, values: np.ndarray, rows: list[Any], columns: list[Any], tit
         for j in range(len(columns)):
             if np.isfinite(values[i, j]):
                 colour = "white" if values[i, j] < middle else "black"
-                axes.text(j, i, format(values[i, j], spec), ha="center", va="center", fontsize=7, color=colour)
+                axes.text(j, i, format(values[i, j], f"z{spec}"), ha="center", va="center", fontsize=7, color=colour)
     axes.set_title(title, loc="left")
 
 

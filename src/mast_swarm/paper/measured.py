@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,23 +29,30 @@ class Estimate:
 
     @property
     def above_zero(self) -> bool:
-        """Whether the whole interval lies above 0."""
-        return self.mean - (self.half or 0.0) > 0
+        """Whether the whole interval lies above 0; without one nobody knows."""
+        return self.half is not None and self.mean - self.half > 0
 
     @property
     def below_zero(self) -> bool:
-        return self.mean + (self.half or 0.0) < 0
+        return self.half is not None and self.mean + self.half < 0
+
+
+_HOW = {"policy", "weights", "trained", "delay", "steps", "dt"}  # settings that leave the start states as they are
 
 
 class Measured:
-    """The result of an evaluation. Of ones that were taken over from a summary only means are known, and intervals."""
+    """The result of an evaluation. Of ones that were taken over from a summary only means are known, and intervals.
 
-    def __init__(self, result: Result) -> None:
+    settings: of its cell; those that decide the start states say whether two may be paired.
+    """
+
+    def __init__(self, result: Result, settings: Mapping[str, Any]) -> None:
         self.about = result.about
+        self.starts = {name: value for name, value in settings.items() if name not in _HOW}
         table = result.table
         self.metrics: dict[str, np.ndarray] = {}  # [E, T]
         self.means: dict[str, dict[float, Estimate]] = {}
-        if "mean" in table.column_names:
+        if result.means_only:
             for row in table.to_pylist():
                 estimate = Estimate(row["mean"], row["ci95"])
                 self.means.setdefault(row["metric"], {})[round(row["t"], 6)] = estimate
@@ -83,12 +91,13 @@ class Measured:
 
 
 def difference(one: Measured, other: Measured, metric: str, t: float | None = None) -> Estimate:
-    """How much more one measures than the other: on the same start states paired, by the bootstrap; where only means
-    are known, as if the start states were others, which gives a wider interval."""
+    """How much more one measures than the other: on the same start states paired, by the bootstrap. Not paired where
+    only means are known, and where the start states are others, as those of two scenarios are."""
     first, second = one.values(metric, t), other.values(metric, t)
-    if first is None or second is None or len(first) != len(second):
+    if first is None or second is None or one.starts != other.starts:
         a, b = one.at(metric, t), other.at(metric, t)
-        return Estimate(a.mean - b.mean, float(np.hypot(a.half or 0.0, b.half or 0.0)), signed=True, paired=False)
+        half = None if a.half is None or b.half is None else float(np.hypot(a.half, b.half))
+        return Estimate(a.mean - b.mean, half, signed=True, paired=False)
     return bootstrap(first - second)
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from mast_swarm.files import whole_file
-from mast_swarm.paper.claims import CLAIMS
-from mast_swarm.paper.experiment import NOT_RUN, Found, Report, Row, Size
+from mast_swarm.paper.claims import CLAIMS, PROPERTIES, SHOWN
+from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, NOT_RUN, PARTLY, Found, Report, Row, Size
 from mast_swarm.paper.judge import lacking
 
 
@@ -36,16 +36,22 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path, size: Size) -> str:
-    counts = Counter(row.verdict for row, _ in rows.values())
-    total = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     body = []
     for claim in sorted(CLAIMS):
         row, report = rows[claim]
         verdict = row.verdict if row.verdict != NOT_RUN else f"{NOT_RUN}: {row.why}"
         why = "" if row.verdict == NOT_RUN else row.why
-        link = f"[{report.experiment.name}](#{report.experiment.name})"
+        link = f"[{report.experiment.name}](#{report.experiment.name}) ({report.experiment.paper})"
         body.append([str(claim), CLAIMS[claim], row.recipe, row.best, verdict, why, link])
-    head = ["#", "the paper says", "by the paper's recipe", "by our best", "holds?", "measured how", "experiment"]
+    head = [
+        "#",
+        "the paper says",
+        "by the paper's recipe",
+        "by our best",
+        "holds?",
+        "measured how",
+        "experiment, and what it is of the paper",
+    ]
     parts = [
         "# Every figure, table and claim of the paper\n\n",
         "A page that `mast reproduce --all --report` writes; nothing here is written by hand. Numbers are means with "
@@ -54,9 +60,11 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         "that a figure or table is there. *Within interval* means that the interval of the difference contains 0, "
         "*partly* that some parts of a claim hold. Differences are paired over the same start states, by the "
         "bootstrap, unless they say that they are not. `mast-m` is a policy of our own recipe, "
-        "`mast-m-paper` is of the paper's recipe.\n\n",
+        "`mast-m-paper` is of the paper's recipe. Figures and tables are counted in the order of the paper's "
+        "source.\n\n",
         "**These are numbers of `--quick`: they say nothing.**\n\n" if size.quick else "",
-        f"Of {len(CLAIMS)}: {total}. [Every cell with its hardware and time](cells.md).\n\n",
+        _counts({claim: row.verdict for claim, (row, _) in rows.items()}),
+        "\n[Every cell with its hardware and time](cells.md).\n\n",
         _table(head, body),
         "\n## Experiments\n\n",
     ]
@@ -73,6 +81,22 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
             pdf = f"([PDF](figures/{experiment.name}.pdf))"
             parts.append(f"![{experiment.title}](figures/{experiment.name}.png)\n\n{pdf}\n\n")
     return "".join(parts).rstrip("\n") + "\n"
+
+
+def _counts(verdicts: dict[int, str]) -> str:
+    """How many claims of each kind hold."""
+    kinds = {
+        "results": set(CLAIMS) - PROPERTIES - SHOWN,
+        "properties of the method": PROPERTIES,
+        "figures, tables, searches and settings, which hold if they are there": SHOWN,
+        "all": set(CLAIMS),
+    }
+    order = [verdict for verdict in (HOLDS, PARTLY, LEVEL, FAILS, NOT_RUN) if verdict in verdicts.values()]
+    body = []
+    for kind, claims in kinds.items():
+        count = Counter(verdicts[claim] for claim in claims)
+        body.append([kind, str(len(claims)), *(str(count[verdict]) for verdict in order)])
+    return _table(["claims", "number", *order], body)
 
 
 def _cells(reports: list[Report]) -> str:

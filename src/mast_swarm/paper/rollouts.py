@@ -129,7 +129,7 @@ declare(
     Experiment(
         "coverage-rollouts",
         "MAST-M in two cities: after 100, 500 and 600 steps",
-        "fig:coverage-real-world",
+        "Fig. 18",
         _rows,
         _cells,
         _draw,

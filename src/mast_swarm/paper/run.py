@@ -16,10 +16,11 @@ from mast_swarm.errors import MastError, unknown
 from mast_swarm.files import check_writable, whole_file, write_json
 from mast_swarm.paper import coverage, navigation, properties, rollouts, study  # noqa: F401  (they declare their experiments)
 from mast_swarm.paper.adopt import adopt
-from mast_swarm.paper.cells import Cell, Store
+from mast_swarm.paper.cells import Cell, Result, Store
+from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
-from mast_swarm.paper.measured import Measured, flat
+from mast_swarm.paper.measured import flat
 from mast_swarm.paper.report import write_report
 from mast_swarm.paper.work import as_bytes, families, forget, is_family, run, run_together
 from mast_swarm.pool import Job, pool
@@ -36,13 +37,17 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
     if not config.list:
         check_writable(folder(config))  # before anything is computed
     for given in config.adopt:
-        print(f"{given}: {adopt(given, store)} cells taken over", flush=True)
+        taken = adopt(given, store)
+        asked = {cell.key for one in EXPERIMENTS.values() for cell in one.cells(size).values()}
+        used = sum(cell.key in asked or cell.kind == "train" for cell in taken)
+        hint = "" if used == len(taken) else f", of which experiments have {used}: compare settings with --list"
+        print(f"{given}: {len(taken)} cells taken over{hint}", flush=True)
     if config.list:
         _show(store, size, config)
         return []
     chosen = list(EXPERIMENTS) if config.all else list(config.names)
-    if not chosen and not config.report:
-        if config.adopt:
+    if not chosen and (config.paired or not config.report):
+        if config.adopt and not config.paired:
             return []
         raise MastError(f"name an experiment, or give --all or --report; there are {', '.join(EXPERIMENTS)}")
     cells = {name: dict(EXPERIMENTS[name].cells(size)) for name in chosen}
@@ -51,10 +56,10 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
         _run_missing([cell for found in cells.values() for cell in found.values()], store, config)
     for name in chosen:
         made = _one(EXPERIMENTS[name], cells[name], store, size, folder(config))
-        print(
-            f"{name}: {len(made.results)} of {len(made.cells)} cells, {folder(config) / 'figures' / name}.png",
-            flush=True,
-        )
+        count = f"{len(made.results)} of {len(made.cells)} cells, " if made.cells else ""
+        print(f"{name}: {count}{folder(config) / 'figures' / name}.png", flush=True)
+        for row in made.rows:
+            print(f"  {row.claim}, {CLAIMS[row.claim]}: {row.verdict}", flush=True)
     reports = [_gathered(experiment, store, size) for experiment in EXPERIMENTS.values()] if config.report else []
     if config.report:
         print(f"report: {write_report(reports, folder(config), size)}")
@@ -81,14 +86,17 @@ def _show(store: Store, size: Size, config: ReproduceConfig) -> None:
     _check_words(config.only, [cell for found in named.values() for cell in found])
     for name, found in named.items():
         for cell in (one for one in found if _meant(one, config.only)):
-            print(f"{name}  {'there  ' if store.load(cell) is not None else 'missing'}  {cell.name}")
+            result = store.load(cell)
+            state = "missing" if result is None else "means" if result.means_only else "there"
+            print(f"{name}  {state:<7}  {cell.name}")
     if config.names:
         return
     width = max(map(len, EXPERIMENTS))
     for name, experiment in EXPERIMENTS.items():
         cells = list(experiment.cells(size).values())
         there = sum(store.path(cell).exists() for cell in cells)
-        print(f"{name:<{width}}  {there:>3} of {len(cells):>3} cells  {experiment.title}")
+        count = f"{there:>3} of {len(cells):>3} cells" if cells else "needs no cells"
+        print(f"{name:<{width}}  {count}  {experiment.title}")
 
 
 def _meant(cell: Cell, words: tuple[str, ...]) -> bool:
@@ -106,10 +114,13 @@ def _check_words(words: tuple[str, ...], cells: list[Cell]) -> None:
 def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -> None:
     """Run what is not there: first the training that the others need, then the others."""
     wanted = [cell for cell in cells if _meant(cell, config.only)]
-    missing = {cell.key: cell for cell in wanted if store.load(cell) is None}
+    missing = {cell.key: cell for cell in wanted if _lacking(store.load(cell), config.paired)}
     needed = [cell.needs for cell in missing.values() if cell.needs is not None]
     first = {c.key: c for c in (*needed, *missing.values()) if c.kind == "train" and _untrained(c, store)}
     then = {key: cell for key, cell in missing.items() if key not in first and cell.kind != "train"}
+    # A policy that is trained again is another one: what its earlier weights gave is run again with it.
+    stale = _stale([cell for cell in first.values() if store.load(cell) is not None], store, Size(config.quick))
+    then |= {cell.key: cell for found in stale.values() for cell in found}
     if not first and not then:
         return
     cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
@@ -146,6 +157,8 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
                 cells = begun[ran.name]
                 for cell, result in zip(cells, found if isinstance(found, list) else [found], strict=True):
                     store.save(cell, result)
+                    for one in stale.get(cell.key, ()):
+                        store.drop(one)
                     kept.add(cell.key)
                     done += 1
                     print(f"{done} of {total}: {cell.name}: {result.about['seconds']:.0f} s", flush=True)
@@ -168,6 +181,21 @@ def _in_turn(trained: list[list[Cell]], then: Mapping[str, Cell], kept: Collecti
         if chosen is not None:
             left.remove(chosen)
         yield None if chosen is None else [chosen]
+
+
+def _stale(again: Iterable[Cell], store: Store, size: Size) -> dict[str, list[Cell]]:
+    """By the key of each policy that is trained again: the kept cells of all experiments that need it."""
+    found: dict[str, dict[str, Cell]] = {cell.key: {} for cell in again}
+    for experiment in EXPERIMENTS.values() if found else ():
+        for cell in experiment.cells(size).values():
+            if cell.needs is not None and cell.needs.key in found and store.load(cell) is not None:
+                found[cell.needs.key][cell.key] = cell
+    return {key: list(cells.values()) for key, cells in found.items()}
+
+
+def _lacking(result: Result | None, paired: bool) -> bool:
+    """Whether a cell is to be run; paired: also where only means are known."""
+    return result is None or (paired and result.means_only)
 
 
 def _untrained(cell: Cell, store: Store) -> bool:
@@ -238,7 +266,7 @@ def _evaluations(found: Found) -> list[dict[str, object]]:
                 for k, v in cell.settings.items()
                 if isinstance(v, int | float | str) and k not in ("policy", "weights")
             }
-            rows += flat(Measured(found[name]), name, **plain)
+            rows += flat(found.measured(name), name, **plain)
         else:
             table = found[name].table.to_pylist()
             rows += [{"cell": name, **row} for row in table]

@@ -24,7 +24,7 @@ from mast_swarm import __version__
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import make_actor, pick_device
-from mast_swarm.evaluate.config import settled
+from mast_swarm.evaluate.config import precision_on, settled
 from mast_swarm.evaluate.policies import fitting
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.evaluate.run import Interrupted, evaluate
@@ -50,7 +50,10 @@ def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Re
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         found = KINDS[cell.kind](dict(cell.settings), Path(folder), device, Path(scratch) / cell.key)
-    return Result(found.table, {**_about(device, time.monotonic() - began), **found.about}, found.files)
+    about = {**_about(device, time.monotonic() - began), **found.about}
+    if "precision" in about and not cell.learned:  # controllers stay in full precision
+        about["precision"] = "fp32"
+    return Result(found.table, about, found.files)
 
 
 def _about(device: str, seconds: float) -> dict[str, Any]:
@@ -146,7 +149,7 @@ def _evaluation(settings: dict[str, Any], folder: Path, device: str) -> tuple[st
         settings.pop(name, None)
     if "city" in settings:
         settings["density"] = f"points:{FOLDER / settings.pop('city')}"
-    precision = "bf16" if pick_device(device).type == "cuda" else "fp32"
+    precision = precision_on(pick_device(device).type)
     return task, settled(tasks.find(task), device=device, precision=precision, **settings)
 
 

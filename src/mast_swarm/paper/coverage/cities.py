@@ -93,7 +93,7 @@ declare(
     Experiment(
         "coverage-cities",
         "real traffic signals: six windows with the paper's feature counts",
-        "tab:coverage-realworld",
+        "Table 4",
         _city_rows,
         _city_cells,
         _city_draw,

@@ -62,7 +62,7 @@ def _curve_rows(found: Found) -> list[Row]:
             left[name] = float((mean[late][0] - mean[-1]) / max(mean[0] - mean[-1], 1e-9))
         if len(left) < 3:
             found["mast-m"]
-        text = ", ".join(f"{name} {100 * share:.1f} %" for name, share in left.items())
+        text = ", ".join(f"{name} {100 * share:z.1f} %" for name, share in left.items())
         verdict = either(*(abs(share) < 0.02 for share in left.values()))
         return "-", text, verdict, "share of the whole fall that comes in the last 100 steps; converged: less than 2 %"
 
@@ -92,7 +92,7 @@ declare(
     Experiment(
         "coverage-curves",
         "coverage cost over time, and whether all converge",
-        "fig:coverage-basic-eval",
+        "Fig. 14",
         _curve_rows,
         _curve_cells,
         _curve_draw,

@@ -121,7 +121,7 @@ declare(
     Experiment(
         "coverage-grid",
         "8 to 64 robots and features: MAST-M against D-CVT and LPAC-K3",
-        "fig:coverage-scale",
+        "Fig. 17",
         _grid_rows,
         _grid_cells,
         _grid_draw,

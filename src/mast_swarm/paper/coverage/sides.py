@@ -117,7 +117,7 @@ declare(
     Experiment(
         "coverage-sides",
         "worlds of 1024 to 2048 m, and the ratio to the clairvoyant",
-        "fig:coverage-strip, fig:coverage-env-heatmap",
+        "Figs. 15 and 16",
         _side_rows,
         _side_cells,
         _side_draw,

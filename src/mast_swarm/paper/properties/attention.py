@@ -106,7 +106,7 @@ declare(
     Experiment(
         "attention",
         "the attention mask and decentralised attention, from a real state",
-        "fig:attention-mask, fig:attention-decentralized",
+        "Figs. 2 and 4",
         _attention_rows,
         draw=_attention_draw,
         shape=(9.0, 4.7),

@@ -43,7 +43,7 @@ declare(
     Experiment(
         "frequencies",
         "geometric and linear frequencies",
-        "fig:frequencies",
+        "Fig. 3",
         _frequency_rows,
         draw=_frequency_draw,
         shape=(7.0, 3.2),

@@ -65,7 +65,7 @@ declare(
     Experiment(
         "starts",
         "start states of all scenarios",
-        "fig:motion-planning-initialization, fig:scenarios-initialization",
+        "Figs. 6 and 9",
         _start_rows,
         draw=_start_draw,
         shape=(10.0, 7.6),

@@ -196,7 +196,7 @@ declare(
     Experiment(
         "properties",
         "equations, symmetries, masks and receptive fields, computed on the spot",
-        "fig:architecture-abstract, Algorithm 1, sections on equivariance",
+        "Fig. 1, Algorithm 1, Table 3, sections on equivariance",
         _property_rows,
         draw=_property_draw,
         shape=(6.4, 2.6),

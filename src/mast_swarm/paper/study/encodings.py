@@ -132,7 +132,7 @@ declare(
     Experiment(
         "encodings",
         "five encodings, four windows, N from 100 to 1000, for M, L and C",
-        "fig:masked-comparison, fig:local-comparison, tab:encoding-schemes",
+        "Figs. 19 and 20, Table 1",
         _encoding_rows,
         _encoding_cells,
         _encoding_draw,

@@ -76,7 +76,7 @@ declare(
     Experiment(
         "search",
         "the hyper-parameter search",
-        "tab:dan_hyperparameters1",
+        "Table 2",
         _search_rows,
         _search_cells,
         _search_draw,

@@ -82,7 +82,7 @@ declare(
     Experiment(
         "teams",
         "N from 100 to 1000 at t = 200 s, with and without a window",
-        "fig:masked-comparison (bottom), size generalisation",
+        "Fig. 19 (bottom), size generalisation",
         _team_rows,
         _team_cells,
         _team_draw,
