@@ -173,7 +173,7 @@ class Stop:
 
     @contextmanager
     def heard(self, *, at_once: bool) -> Iterator[None]:
-        """Within it they raise their error at once; or else when it is over, if what is around it hears them at once."""
+        """Within it they raise their error at once; or else at its end, if what is around it hears them at once."""
         before = self._at_once
         try:
             self._at_once = at_once
