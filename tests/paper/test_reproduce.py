@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import torch
 from scipy import stats
 
 from mast_swarm.errors import Terminated
+from mast_swarm.evaluate import run as evaluation
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import Interrupted
 from mast_swarm.paper import run as running
@@ -65,7 +67,7 @@ def test_policies_that_can_be_are_trained_together(whole: Path) -> None:
         assert trained is not None and cell.needs is not None
         together[cell.needs.label] = trained.about.get("together", 1)
         assert trained.table["epoch"].to_pylist() == [1] and np.isfinite(trained.table["loss"].to_pylist()).all()
-    assert max(together.values()) == 4 and not list((whole / "training").glob("*/*.safetensors"))  # nor a checkpoint
+    assert max(together.values()) == 4 and not list((whole / "scratch").glob("*/*.safetensors"))  # nor a checkpoint
 
 
 def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> None:
@@ -112,14 +114,55 @@ def test_a_step_of_the_ablation_is_told_where_the_one_before_is_there() -> None:
 
 
 def test_a_cell_that_is_stopped_names_no_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(task: str, config: EvaluateConfig) -> None:
+    def stopped(task: str, config: EvaluateConfig, progress: object) -> None:
         assert config.out is not None
         raise Interrupted(config.out, Terminated())
 
     monkeypatch.setattr(work, "evaluate", stopped)
     with pytest.raises(Terminated) as raised:
         run(Size(quick=True).navigation("explorer"), {}, "cpu", str(tmp_path))
-    assert str(raised.value) == ""
+    assert str(raised.value) == "" and not list(tmp_path.iterdir())  # nothing was finished
+
+
+def test_an_evaluation_goes_on_where_it_was_stopped(
+    tmp_path: Path, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "task": "navigation",
+        "policy": "trained",
+        "agents": 12,
+        "scenario": "clusters",
+        "episodes": 3,
+        "steps": 4,
+    }
+    cell = Cell("evaluate", {**settings, "seed": 3}, "a policy")
+    files = {path.name: path.read_bytes() for path in policy_folder.iterdir() if path.is_file()}
+    whole = run(cell, files, "cpu", str(tmp_path / "whole")).table
+    real = evaluation._part
+    ran: list[list[int]] = []
+
+    def part(*args: Any) -> Any:
+        if len(ran) == stop:
+            raise KeyboardInterrupt
+        ran.append(args[4])
+        return real(*args)
+
+    monkeypatch.setattr(evaluation, "_part", part)
+    monkeypatch.setattr(evaluation, "_batch", lambda *args: 1)
+    stop = 2
+    with pytest.raises(KeyboardInterrupt):
+        run(cell, files, "cpu", str(tmp_path / "stopped"))
+    stop = 99
+    found = run(cell, files, "cpu", str(tmp_path / "stopped"))
+    assert ran == [[0], [1], [2]] and found.table == whole and found.about["resumed"]
+    assert not list((tmp_path / "stopped").iterdir())
+    stop = 4
+    with pytest.raises(KeyboardInterrupt):
+        run(cell, files, "cpu", str(tmp_path / "stopped"))
+    stop = 99
+    another = {**files, "card.md": b"trained again"}
+    found = run(cell, another, "cpu", str(tmp_path / "stopped"))  # nothing of the policy before
+    assert ran[4:] == [[0], [1], [2]] and "resumed" not in found.about
 
 
 def test_a_policy_that_was_trained_is_not_lost_before_it_is_kept(

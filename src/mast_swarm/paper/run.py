@@ -128,7 +128,7 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     workers = pool(config.ray, jobs)
     began, done, total = time.monotonic(), 0, len(first) + len(then)
     print(f"to train: {len(first)}; to run: {len(then)}; {jobs} at a time", flush=True)
-    scratch = folder(config) / "training"
+    scratch = folder(config) / "scratch"
     together = config.together or (_TOGETHER if cuda and config.ray is None else 1)
     trained = families(first.values(), together, scratch)
 

@@ -28,6 +28,7 @@ from mast_swarm.evaluate.config import precision_on, settled
 from mast_swarm.evaluate.policies import fitting
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.evaluate.run import Interrupted, evaluate
+from mast_swarm.files import only_writer, read_json, write_json
 from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
 from mast_swarm.paper.cells import Cell, Result
 from mast_swarm.paper.cities import FOLDER
@@ -38,18 +39,19 @@ from mast_swarm.train.config import TrainConfig, changed, from_plain, plain, rec
 from mast_swarm.train.family import rows_of, trainable_together
 from mast_swarm.train.run import train, train_family
 from mast_swarm.train.tune_config import TuneConfig
+from mast_swarm.view.terminal import lines
 
 _ENDED = "ended"  # a file in the folder of a run that has ended: its result has not been kept yet
 INSTANTS = 81  # at most, that a table keeps of an episode: each 10 s of 800 s
 
 
 def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Result:
-    """Do what a cell says. files: of the policy that it needs; scratch: a folder for what training has so far."""
+    """Do what a cell says. files: of the policy that it needs; scratch: a folder for what there is so far."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
-        found = KINDS[cell.kind](dict(cell.settings), Path(folder), device, Path(scratch) / cell.key)
+        found = KINDS[cell.kind](cell, Path(folder), device, Path(scratch) / cell.key)
     about = {**_about(device, time.monotonic() - began), **found.about}
     if "precision" in about and not cell.learned:  # controllers stay in full precision
         about["precision"] = "fp32"
@@ -140,8 +142,9 @@ def _as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
 
 
-def _evaluation(settings: dict[str, Any], folder: Path, device: str) -> tuple[str, Any]:
-    """The task and the configuration of an evaluation."""
+def _evaluation(given: Mapping[str, Any], folder: Path, device: str) -> tuple[str, Any]:
+    """The task and the configuration of an evaluation, by the settings of a cell."""
+    settings = dict(given)
     task = settings.pop("task")
     if settings["policy"] == "trained":
         settings["policy"] = str(folder)
@@ -153,16 +156,47 @@ def _evaluation(settings: dict[str, Any], folder: Path, device: str) -> tuple[st
     return task, settled(tasks.find(task), device=device, precision=precision, **settings)
 
 
-def _evaluate(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
-    """Every metric of every episode, at instants that are evenly spread."""
-    task, config = _evaluation(settings, folder, device)
-    with tempfile.TemporaryDirectory() as out:
+def _evaluate(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
+    """Every metric of every episode, at instants that are evenly spread. Goes on with an evaluation that was stopped,
+    if it was of the same policy and with the same arithmetic."""
+    began, run, policy, state = time.monotonic(), scratch / "run", scratch / "policy", scratch / "state.json"
+    with only_writer(scratch):
+        weights = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        precision = precision_on(pick_device(device).type)
+        mine = {"version": __version__, "precision": precision, "weights": weights}
+        before = read_json(state) or {}
+        if mine != {name: before.get(name) for name in mine}:
+            _clear(run, policy)
+            shutil.copytree(folder, policy)
+            before = mine
+        task, config = _evaluation(cell.settings, policy, device)
+        resumed, line = run.exists(), lines()
+
+        def spent() -> float:
+            return round(before.get("seconds", 0.0) + time.monotonic() - began, 1)
+
         try:
-            made, _ = evaluate(task, replace(config, out=Path(out) / "run"))
-        except Interrupted as stopped:  # its folder goes: a cell is done whole or not at all
+            write_json(state, before)
+            to_end = replace(config, out=run, resume=True)
+            evaluate(task, to_end, lambda name, done, total: line(cell.label, done, total))
+        except Interrupted as stopped:
             raise stopped.by from None
-        table = pq.read_table(made / "episodes.parquet")
-    return Result(thinned(table, config.world.dt), {"precision": config.precision})
+        finally:
+            write_json(state, mine | {"seconds": spent()})
+            if not run.exists():  # nothing was finished
+                _clear(policy, state)
+        table = pq.read_table(run / "episodes.parquet")
+        _clear(run, policy, state)
+    about = {"resumed": True, "seconds": spent()} if resumed else {}
+    return Result(thinned(table, config.world.dt), {"precision": precision, **about})
+
+
+def _clear(*paths: Path) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def thinned(table: pa.Table, dt: float) -> pa.Table:
@@ -177,10 +211,10 @@ def thinned(table: pa.Table, dt: float) -> pa.Table:
     return pa.table(dict(zip(kept, rounded, strict=True)))
 
 
-def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+def _train(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     """A policy, and the numbers of each epoch. Goes on with a run that was stopped, where its folder is still there,
     also where it was stopped between its end and the moment when its result was kept."""
-    config = changed(recipe(settings["recipe"], tasks.find(settings["task"])), settings["settings"])
+    config = configured(cell)
     scratch.parent.mkdir(parents=True, exist_ok=True)
     ended, stopped = (scratch / _ENDED).exists(), (scratch / checkpoint.FILE).exists()
     if not ended:
@@ -199,9 +233,9 @@ def _train(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -
     return Result(_as_table(rows), about, files)
 
 
-def _connectivity(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+def _connectivity(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     """Of start states: how the communication graph falls apart, and what nobody sees."""
-    task, config = _evaluation({**settings, "policy": "lsap", "steps": 1}, folder, "cpu")
+    task, config = _evaluation({**cell.settings, "policy": "lsap", "steps": 1}, folder, "cpu")
     world = tasks.find(task).make(config.world)
     rows: dict[str, list[float]] = {name: [] for name in ("episode", "parts", "largest", "together", "goals_seen")}
     for episode, (seed, scenario) in enumerate(zip(config.seeds(), config.scenarios(), strict=True)):
@@ -221,9 +255,9 @@ def _connectivity(settings: dict[str, Any], folder: Path, device: str, scratch: 
     return Result(pa.table(rows), {})
 
 
-def _spacing(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+def _spacing(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     """Where robots stand at the end of a rollout: how even their distances are, and how much lies under them."""
-    task, config = _evaluation(settings, folder, device)
+    task, config = _evaluation(cell.settings, folder, device)
     found = tasks.find(task)
     world = found.make(fitting(config.world, config.policy), pick_device(config.device))
     channel = None if config.delay is None else Channel(delay=config.delay)
@@ -233,17 +267,18 @@ def _spacing(settings: dict[str, Any], folder: Path, device: str, scratch: Path)
         places = ran.state.positions[0].cpu().double()
         apart = torch.cdist(places, places).fill_diagonal_(float("inf")).amin(1)
         density: torch.Tensor = ran.state.density[0].cpu()  # type: ignore[attr-defined]
-        cell = (places / world.config.resolution).long().clamp(0, density.shape[-1] - 1)
+        square = (places / world.config.resolution).long().clamp(0, density.shape[-1] - 1)
         rows["episode"].append(episode)
         rows["nearest"].append(float(apart.mean()))  # m, to the nearest robot
         rows["unevenness"].append(float(apart.std() / apart.mean()))  # 0: all distances are equal
-        rows["importance"].append(float(density[cell[:, 1], cell[:, 0]].double().mean() / density.double().mean()))
+        rows["importance"].append(float(density[square[:, 1], square[:, 0]].double().mean() / density.double().mean()))
         rows["cost"].append(float(ran.metrics["cost_time_average"][0, -1]))
     return Result(pa.table(rows), {"precision": "fp32"})
 
 
-def _paths(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+def _paths(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     """Where every robot is, at each `every`-th step of one rollout, and the cost then."""
+    settings = dict(cell.settings)
     every = settings.pop("every")
     task, config = _evaluation(settings, folder, device)
     world = tasks.find(task).make(fitting(config.world, config.policy), pick_device(config.device))
@@ -261,8 +296,9 @@ def _paths(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -
     return Result(pa.table(columns), {"precision": "fp32"})
 
 
-def _search(settings: dict[str, Any], folder: Path, device: str, scratch: Path) -> Result:
+def _search(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     """A search for hyper-parameters: a row per trial."""
+    settings = cell.settings
     from mast_swarm.train.tune import trials, tune
 
     given: Any = {n: tuple(value) if isinstance(value, list) else value for n, value in settings["settings"].items()}
@@ -270,7 +306,7 @@ def _search(settings: dict[str, Any], folder: Path, device: str, scratch: Path) 
     return Result(trials(study), {})
 
 
-Kind = Callable[[dict[str, Any], Path, str, Path], Result]
+Kind = Callable[[Cell, Path, str, Path], Result]  # what to do, the folder of its policy, the device, its own scratch
 KINDS: dict[str, Kind] = {
     "evaluate": _evaluate,
     "train": _train,

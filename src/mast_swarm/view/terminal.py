@@ -19,13 +19,8 @@ _EVERY = 30.0  # s between two lines of progress where there is no terminal
 REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
 
 
-@contextmanager
-def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
-    """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are.
-    In a file or a pipe: a line now and then."""
-    columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    shown = Progress(*columns, TimeRemainingColumn())
-    rows: dict[str, Any] = {}
+def lines() -> Callable[[str, int, int], None]:
+    """What tells how far something of a name is: a line now and then."""
     said: dict[str, float] = {}  # when a line was last written
 
     def line(name: str, done: int, total: int) -> None:
@@ -33,6 +28,18 @@ def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
         if now - said.setdefault(name, now) >= _EVERY:
             said[name] = now
             print(f"{name}: {done / max(total, 1):.0%}", file=sys.stderr, flush=True)
+
+    return line
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
+    """Progress bars: called with a title (or "" for the policy's own name) it gives what tells a bar how far we are.
+    In a file or a pipe: a line now and then."""
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    shown = Progress(*columns, TimeRemainingColumn())
+    rows: dict[str, Any] = {}
+    line = lines()
 
     def titled(title: str) -> Callable[[str, int, int], None]:
         def tick(policy: str, done: int, total: int) -> None:
