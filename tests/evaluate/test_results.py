@@ -218,12 +218,19 @@ def test_the_arithmetic_is_that_of_the_device_and_stands_in_the_results(tmp_path
         small(precision="half")
 
 
+def test_rules_alone_are_in_full_precision_whatever_was_asked(tmp_path: Path) -> None:
+    _, summary = evaluate(
+        "navigation", small(tmp_path / "run", episodes=1, steps=2, precision="bf16", policy=("lsap",))
+    )
+    assert summary["precision"] == "fp32"
+
+
 def test_a_run_goes_on_with_the_arithmetic_that_it_began_with(tmp_path: Path) -> None:
     """Also on another device: what was not asked for is what is there."""
     folder, _ = evaluate("navigation", small(tmp_path / "run", episodes=2, steps=2, precision="bf16"))
     (folder / "summary.json").unlink()
     _, summary = evaluate("navigation", small(folder, episodes=2, steps=2, resume=True))
-    assert summary["precision"] == "bf16" and summary["complete"] is True
+    assert json.loads((folder / "config.json").read_text())["precision"] == "bf16" and summary["complete"] is True
 
 
 def test_robots_alone_are_few_at_once_on_a_cpu_so_that_little_is_lost(policy_folder: Path) -> None:

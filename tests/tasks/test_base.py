@@ -155,6 +155,8 @@ def test_parts_of_another_kind_are_taken_or_told() -> None:
 def test_an_expert_that_is_a_controller_keeps_its_name() -> None:
     task = strolling(expert=inwards, controllers={"inwards": inwards, "eastwards": Eastwards})
     assert task.expert == "inwards" and task.controller_names == ["eastwards", "inwards"]
+    task = strolling(expert=Eastwards, controllers={"inwards": inwards, "to-K": Eastwards})  # a family's is none
+    assert task.expert == "expert" and task.controller("expert") is not None
     task = strolling(expert=inwards, controllers={"eastwards": Eastwards})
     assert task.expert == "expert" and task.controller_names == ["eastwards", "expert"]
 

@@ -17,12 +17,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 from mast_swarm import CoverageConfig, MastError, NavigationConfig, Policy
 from mast_swarm.errors import Terminated
+from mast_swarm.evaluate.actors import Central
+from mast_swarm.tasks.registry import find
 from mast_swarm.train import checkpoint, memory
 from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables, plain
-from mast_swarm.train.run import _signals, train
+from mast_swarm.train.run import _products, _signals, train
 from mast_swarm.train.trainer import RunOptions, Stopped, Trainer
 from shared import options, recipe
 
@@ -199,6 +202,22 @@ def test_lines_and_a_missing_tensorboard(
     told = capsys.readouterr().out
     assert "is finished; --epochs 8 goes on" in told
     assert "on this CPU it takes about 0 hours or more, on a GPU minutes; --recipe tiny is made for a CPU" in told
+
+
+@pytest.mark.parametrize("task", ["navigation", "coverage"])
+def test_the_time_on_a_cpu_is_that_of_the_products(task: str) -> None:
+    """Against torch's own count, of one pass forward and backward of robots in their world."""
+    config = recipe("tiny", task)
+    world = find(task).make(replace(config.world, agents=8))
+    learned = Policy(config.policy)
+    central = Central(learned, world)
+    seen = world.observe(world.reset([0, 1]))
+    central.start([0, 1])
+    learned.train()
+    with FlopCounterMode(display=False) as counted:
+        found = learned(**central.given(seen), **central.extras)
+        (found[0] if isinstance(found, tuple) else found).sum().backward()
+    assert 0.5 < 6 * _products(learned) / (counted.get_total_flops() / 16) < 2
 
 
 def test_settings_by_name_and_whole(tmp_path: Path) -> None:

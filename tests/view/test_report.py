@@ -66,17 +66,21 @@ def row_of(lines: list[str], policy: str) -> list[str]:
     )
 
 
-def test_names_of_policies_stay_whole_in_a_narrow_terminal() -> None:
+@pytest.mark.parametrize("name", ["dhba-8-relay-explore", "train-20260101-120000/best"])
+def test_names_and_numbers_stay_whole_in_a_narrow_terminal(name: str) -> None:
     told = {"task": "navigation", "delay": None, "mean": 0.5, "ci95": 0.01, "episodes": 9}
     rows = [
         {**told, "policy": policy, "metric": metric, "t": t}
-        for policy in ("dhba-8-relay", "dhba-8-relay-explore")
+        for policy in ("dhba-8-relay", name)
         for metric in ("success_rate", "collisions", "distance")
         for t in (50.0, 100.0, 200.0, 400.0, 800.0)
     ]
     out = io.StringIO()
     Console(width=80, file=out).print(result_table({"rows": rows}))
-    assert "dhba-8-relay-explore" in out.getvalue()
+    shown = out.getvalue()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "│" in line]
+    assert name in "".join(cell[0] for cell in cells) and "…" not in shown
+    assert shown.count("0.500") == 10 and max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_coverage_folder_is_drawn(tmp_path: Path, make_cover: Callable[..., Recording]) -> None:

@@ -138,6 +138,11 @@ class Talking:
         return command
 
 
+def is_learned(actor: Actor) -> bool:
+    """Whether a network drives, which alone computes in half precision; rules stay in full."""
+    return not isinstance(actor, Controlled | Talking)
+
+
 class Central:
     """A learned policy in one forward pass for all robots, with the component mask where it has one."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import Actor, Controlled, Talking
+from mast_swarm.evaluate.actors import Actor, is_learned
 from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.tasks.world import State, World
 
@@ -33,8 +33,7 @@ class Loop:
         if precision not in PRECISIONS:
             raise MastError(f"precision is '{precision}': expected {' or '.join(PRECISIONS)}")
         self.world, self.actor, self.mark = world, actor, mark
-        # Controllers, which are not learned, stay in full precision.
-        self.half = precision == "bf16" and not isinstance(actor, Controlled | Talking)
+        self.half = precision == "bf16" and is_learned(actor)
         self.safe = safe
         self.state: State
         self.observation: Observed

@@ -17,7 +17,7 @@ from mast_swarm.comms.config import Channel
 from mast_swarm.comms.relay import Relay
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
-from mast_swarm.evaluate.actors import Actor, Decentral, make_actor, pick_device
+from mast_swarm.evaluate.actors import Actor, Decentral, is_learned, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig, Precision, precision_on, settled
 from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.policies import fitting, labels
@@ -143,7 +143,8 @@ def evaluate(
     except torch.OutOfMemoryError:
         raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:
-        summary = results.finish(complete, {**_about(named, world.device), "precision": config.precision})
+        used = config.precision if any(map(is_learned, actors.values())) else "fp32"
+        summary = results.finish(complete, {**_about(named, world.device), "precision": used})
     return folder, summary
 
 

@@ -84,6 +84,9 @@ def _checksum(cell: Cell, table: pa.Table, about: Mapping[str, Any]) -> str:
     return hashlib.sha256((_text(said) + rows).encode()).hexdigest()
 
 
+WEIGHTS = "weights"  # of a result: the policy that was trained for it (`known_by`); of a training: what it gave
+
+
 class Store:
     """A folder of results: cells/ for tables, policies/ for the files of trained policies (not kept in git)."""
 
@@ -98,7 +101,15 @@ class Store:
         return self._paths.setdefault(cell.key, self.cells / f"{cell.name}.parquet")
 
     def load(self, cell: Cell) -> Result | None:
-        """The result of a cell if it is there and whole."""
+        """The result of a cell if it is there and whole, and not of a policy that was trained again since."""
+        return None if self.outdated(cell) else self._kept(cell)
+
+    def outdated(self, cell: Cell) -> bool:
+        """Whether there is a result, of other weights than those of the policy that was trained last."""
+        kept, trained = self._kept(cell), None if cell.needs is None else self._kept(cell.needs)
+        return kept is not None and trained is not None and kept.about.get(WEIGHTS) != trained.about.get(WEIGHTS)
+
+    def _kept(self, cell: Cell) -> Result | None:
         if cell.key not in self._read:
             self._read[cell.key] = self._load(cell)
         return self._read[cell.key]
@@ -127,31 +138,35 @@ class Store:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise MastError(f"cannot write to {folder}: {error.strerror}; give another --out") from None
-        for name, content in sorted(result.files.items()):  # before the table, which says that all is there
+        for name, content in sorted(result.files.items()):  # before the table, which says whose they are
             with whole_file(self.policies / cell.key / name) as part:
                 part.write_bytes(content)
+        about = dict(result.about) | ({WEIGHTS: known_by(result.files)} if result.files else {})
         notes = {
             "kind": cell.kind,
             "settings": cell.settings,
-            "about": result.about,
-            "sha256": _checksum(cell, result.table, result.about),
+            "about": about,
+            "sha256": _checksum(cell, result.table, about),
         }
         table = result.table.replace_schema_metadata({_NOTES: _text(notes)})
         path = self.path(cell)
         with whole_file(path) as part:
             pq.write_table(table, part, compression="zstd")
-        self._read[cell.key] = Result(result.table, json.loads(_text(result.about)))
+        self._read[cell.key] = Result(result.table, json.loads(_text(about)))
         return path
 
-    def drop(self, cell: Cell) -> None:
-        """Forget a result."""
-        self.path(cell).unlink(missing_ok=True)
-        self._read[cell.key] = None
-
     def files(self, cell: Cell) -> dict[str, bytes] | None:
-        """The files of a trained policy; None where they are not at hand."""
+        """The files of a trained policy; None where they are not at hand, or not those that its result is of."""
         found = {path.name: path.read_bytes() for path in (self.policies / cell.key).glob("*") if path.is_file()}
-        return found if {CONFIG_FILE, WEIGHTS_FILE} <= set(found) else None
+        kept = self._kept(cell)
+        if kept is None or not {CONFIG_FILE, WEIGHTS_FILE} <= set(found):
+            return None
+        return found if kept.about.get(WEIGHTS) == known_by(found) else None
+
+
+def known_by(files: Mapping[str, bytes]) -> str:
+    """What a policy that was trained is known by: its settings and weights in 16 digits."""
+    return hashlib.sha256(files[CONFIG_FILE] + files[WEIGHTS_FILE]).hexdigest()[:16]
 
 
 def weights(task: str, policy: str) -> str | None:

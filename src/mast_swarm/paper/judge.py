@@ -69,9 +69,17 @@ def sign(difference: Estimate, *, wanted: int) -> str:
 
 
 def either(*parts: bool) -> str:
-    """holds if all parts of a claim do, partly if some do. There has to be one."""
-    assert parts, "a claim without parts cannot be judged"
+    """holds if all parts of a claim do, partly if some do; without a part there is nothing to judge."""
+    if not parts:
+        raise Missing
     return HOLDS if all(parts) else PARTLY if any(parts) else FAILS
+
+
+def shown(count: int, of: int) -> str:
+    """The verdict on what has so many of its parts, as a figure of its curves."""
+    if not count:
+        raise Missing
+    return HOLDS if count == of else PARTLY
 
 
 def counted(left: str, right: str, gaps: Sequence[Estimate]) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mast_swarm.paper.cells import Cell
-from mast_swarm.paper.experiment import FAILS, HOLDS, PARTLY, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, curves, either, judged, present, sign
+from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
+from mast_swarm.paper.judge import Judged, blank, curves, either, judged, present, shown, sign
 from mast_swarm.paper.measured import Estimate, difference
 
 if TYPE_CHECKING:
@@ -58,24 +58,25 @@ def _baseline_rows(found: Found) -> list[Row]:
         recipe, best = m("mast-m-paper").at(S), m("mast-m").at(S)
         return str(recipe), str(best), HOLDS if abs(recipe.mean - 0.85) < 0.05 else FAILS, "within 0.05 of 0.85"
 
-    def slower() -> Judged:
-        def crossing(name: str) -> float:
-            behind = [t for t in m(name).t if difference(m(name), m("dhba-8"), S, t).below_zero]
-            return float(max(behind, default=0.0))
+    def crossing(name: str, other: str) -> float:
+        """The last instant at which the other is significantly ahead."""
+        behind = [t for t in m(name).t if difference(m(name), m(other), S, t).below_zero]
+        return float(max(behind, default=0.0))
 
-        recipe, best = crossing("mast-m-paper"), crossing("mast-m")
+    def slower() -> Judged:
+        recipe, best = crossing("mast-m-paper", "dhba-8"), crossing("mast-m", "dhba-8")
         verdict = HOLDS if 200 <= recipe < m("mast-m-paper").end else FAILS
-        return (
-            f"behind until {recipe:g} s",
-            f"behind until {best:g} s",
-            verdict,
-            "the last instant at which dhba-8 is significantly ahead; holds if that is 200 s or later, but not the end",
-        )
+        why = "the last instant at which dhba-8 is significantly ahead; holds from 200 s on, but not if it is the end"
+        rivals = [f"{name} until {crossing('mast-m', name):g} s" for name in RIVALS if name in found.results]
+        why += f"; mast-m is behind {', '.join(rivals)}"
+        return f"behind until {recipe:g} s", f"behind until {best:g} s", verdict, why
 
     def rises() -> Judged:
-        ends = [m(f"dhba-{k}").at(S).mean for k in HOPS if f"dhba-{k}" in found.cells and k <= 8]
-        text = ", ".join(f"{value:.3f}" for value in ends)
-        return "-", text, HOLDS if all(np.diff(ends) > 0) else FAILS, "dhba-0, 1, 2, 4, 8 at the end"
+        names = [f"dhba-{k}" for k in HOPS if f"dhba-{k}" in found.cells and k <= 8]
+        text = ", ".join(f"{m(name).at(S).mean:.3f}" for name in names)
+        steps = [difference(m(after), m(before), S) for before, after in itertools.pairwise(names)]
+        why = f"{', '.join(names)} at the end; each step above 0: {', '.join(map(str, steps))}"
+        return "-", text, either(*(step.above_zero for step in steps)), why
 
     def no_more() -> Judged:
         gain = difference(m("dhba-16"), m("dhba-8"), S, end)
@@ -86,7 +87,13 @@ def _baseline_rows(found: Found) -> list[Row]:
         top = m("lsap").at(S)
         rest = {name: m(name).at(S).mean for name in found.cells if name != "lsap"}
         first = max(rest, key=lambda name: rest[name])
-        return "-", f"lsap {top}, next {first} {rest[first]:.3f}", HOLDS if top.mean >= rest[first] else FAILS, ""
+        ahead = {name: crossing("lsap", name) for name in rest}
+        late = max(ahead.values())
+        why = "the highest at the end, and nobody significantly ahead of it at any instant"
+        if late:
+            why += f": {', '.join(name for name in ahead if ahead[name] == late)} are until {late:g} s"
+        verdict = either(top.mean >= rest[first], not late)
+        return "-", f"lsap {top}, next {first} {rest[first]:.3f}", verdict, why
 
     judges = {21: beats, 22: share, 23: slower, 24: rises, 25: no_more, 26: bound}
     return [judged(found, claim, judge) for claim, judge in judges.items()]
@@ -147,7 +154,6 @@ def _scenario_rows(found: Found) -> list[Row]:
     def drawn() -> Judged:
         count = {p: len(present(found, (f"{p} {n}" for n in names))) for p in ("mast-m-paper", "mast-m")}
         texts = [f"{number} of {len(names)} curves" for number in count.values()]
-        whole = all(number == len(names) for number in count.values())
         why = "the figure"
         pairs = (("mast-m", "dhba-8-relay-explore", "hears as late"), ("mast-m-paper", "dhba-8", "has no delay"))
         for policy, rival, which in pairs:
@@ -155,7 +161,7 @@ def _scenario_rows(found: Found) -> list[Row]:
             gaps = [difference(found.measured(f"{policy} {n}"), found.measured(f"{rival} {n}"), S) for n in both]
             listing = ", ".join(f"{name} {gap}" for name, gap in zip(both, gaps, strict=True))
             why += f"; {policy} minus {rival}, which {which}, at the end: {listing}" if both else ""
-        return texts[0], texts[1], HOLDS if whole else PARTLY, why
+        return texts[0], texts[1], shown(sum(count.values()), len(count) * len(names)), why
 
     def falls() -> Judged:
         sizes = [name for name in names if name.startswith("clusters")]
@@ -163,7 +169,8 @@ def _scenario_rows(found: Found) -> list[Row]:
         ends = [end(policy, name) for name in sizes]
         steps = [apart(policy, b, a) for a, b in itertools.pairwise(sizes)]
         verdict = either(ends[0] > 0.9, ends[-1] < 0.8, all(step.below_zero for step in steps))
-        why = f"judged on {policy}; from size to size {', '.join(map(str, steps))}"
+        why = f"judged on {policy}: the first above 0.9, the last below 0.8, each step below 0: "
+        why += ", ".join(map(str, steps))
         return listed("mast-m-paper", sizes), listed("mast-m", sizes), verdict, why
 
     def easier() -> Judged:
@@ -183,24 +190,31 @@ def _scenario_rows(found: Found) -> list[Row]:
     def explained() -> Judged:
         from scipy.stats import spearmanr
 
+        def rank(share: list[float], ends: list[float]) -> float:
+            return float(spearmanr(share, ends).statistic) if len(set(ends)) > 1 < len(set(share)) else 0.0
+
         together = [float(np.mean(found[f"graph {name}"].table["together"].to_numpy())) for name in names]
         texts, strong = {}, {}
         for policy in ("mast-m-paper", "mast-m", "dhba-8"):
             if found.has(f"{policy} {name}" for name in names):
                 ends = [round(end(policy, name), 6) for name in names]  # a tie stays one
-                rank = float(spearmanr(together, ends).statistic) if len(set(ends)) > 1 < len(set(together)) else 0.0
-                texts[policy], strong[policy] = f"rank correlation {rank:+.2f}", rank > 0.7
-        if not strong:
-            found[f"mast-m {names[0]}"]
+                texts[policy] = f"rank correlation {rank(together, ends):+.2f}"
+                strong[policy] = rank(together, ends) > 0.7
+                if len(names) > 2:
+                    texts[policy] += f", without {names[0]} {rank(together[1:], ends[1:]):+.2f}"
         best = f"{texts.get('mast-m', 'not run')}; dhba-8 {texts.get('dhba-8', 'not run')}"
         connected = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, together, strict=True))
         why = "above 0.7 for each of the three policies; of the success rate at the end with the probability that two "
         why += f"robots are connected at the start: {connected}"
+        larger = [share for name, share in zip(names, together, strict=True) if name.startswith("clusters-")][1:]
+        if len(larger) > 1 and all(np.diff(larger) > 0):
+            why += "; so it rises with the size of clusters from the second on, where the paper says that it falls"
         if found.has(("mast-m-paper clusters-1", "mast-m-paper text")):
             gap = apart("mast-m-paper", "text", "clusters-1")
             why += f"; robots start alike in clusters-1 and text, yet mast-m-paper differs by {gap}"
-        whole = len(strong) == 3  # else some part is open
-        return texts.get("mast-m-paper", "not run"), best, either(*strong.values(), *([] if whole else [False])), why
+        if len(strong) < 3:  # some part is open
+            return texts.get("mast-m-paper", "not run"), best, shown(sum(strong.values()), 3), why
+        return texts["mast-m-paper"], best, either(*strong.values()), why
 
     judges = {27: drawn, 28: falls, 29: easier, 30: explained}
     return [judged(found, claim, judge) for claim, judge in judges.items()]
@@ -257,7 +271,7 @@ def _delay_rows(found: Found) -> list[Row]:
         }
         whole = {k: len([n for n in found.cells if f" {k} " in n and not n.endswith("central")]) for k in kinds}
         texts = [f"{kinds[k]} of {whole[k]} delays" for k in kinds]
-        return texts[0], texts[1], HOLDS if kinds == whole else PARTLY, text
+        return texts[0], texts[1], shown(sum(kinds.values()), sum(whole.values())), text
 
     def change(letter: str, kind: str, t: float | None = None) -> Estimate:
         return difference(found.measured(f"{letter} {kind} 1"), found.measured(f"{letter} {kind} central"), S, t)

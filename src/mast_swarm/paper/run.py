@@ -86,17 +86,22 @@ def _show(store: Store, size: Size, config: ReproduceConfig) -> None:
     _check_words(config.only, [cell for found in named.values() for cell in found])
     for name, found in named.items():
         for cell in (one for one in found if _meant(one, config.only)):
-            result = store.load(cell)
-            state = "missing" if result is None else "means" if result.means_only else "there"
-            print(f"{name}  {state:<7}  {cell.name}")
+            print(f"{name}  {_state(cell, store):<8}  {cell.name}")
     if config.names:
         return
     width = max(map(len, EXPERIMENTS))
     for name, experiment in EXPERIMENTS.items():
         cells = list(experiment.cells(size).values())
-        there = sum(store.path(cell).exists() for cell in cells)
+        there = sum(store.load(cell) is not None for cell in cells)
         count = f"{there:>3} of {len(cells):>3} cells" if cells else "needs no cells"
         print(f"{name:<{width}}  {count}  {experiment.title}")
+
+
+def _state(cell: Cell, store: Store) -> str:
+    result = store.load(cell)
+    if result is None:
+        return "outdated" if store.outdated(cell) else "missing"
+    return "means" if result.means_only else "there"
 
 
 def _meant(cell: Cell, words: tuple[str, ...]) -> bool:
@@ -118,16 +123,17 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     needed = [cell.needs for cell in missing.values() if cell.needs is not None]
     first = {c.key: c for c in (*needed, *missing.values()) if c.kind == "train" and _untrained(c, store)}
     then = {key: cell for key, cell in missing.items() if key not in first and cell.kind != "train"}
-    # A policy that is trained again is another one: what its earlier weights gave is run again with it.
-    stale = _stale([cell for cell in first.values() if store.load(cell) is not None], store, Size(config.quick))
-    then |= {cell.key: cell for found in stale.values() for cell in found}
+    again = _again(first, {cell.needs.key for cell in wanted if cell.needs is not None}, store, Size(config.quick))
+    then |= {cell.key: cell for cell in again}
     if not first and not then:
         return
     cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
     jobs = config.jobs or (1 if cuda else os.cpu_count() or 1)
     workers = pool(config.ray, jobs)
     began, done, total = time.monotonic(), 0, len(first) + len(then)
-    print(f"to train: {len(first)}; to run: {len(then)}; {jobs} at a time", flush=True)
+    anew = len({cell.key for cell in again})
+    more = f", {anew} of them again, because their policy is trained again" if anew else ""
+    print(f"to train: {len(first)}; to run: {len(then)}{more}; {jobs} at a time", flush=True)
     scratch = folder(config) / "scratch"
     together = config.together or (_TOGETHER if cuda and config.ray is None else 1)
     trained = families(first.values(), together, scratch)
@@ -157,8 +163,6 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
                 cells = begun[ran.name]
                 for cell, result in zip(cells, found if isinstance(found, list) else [found], strict=True):
                     store.save(cell, result)
-                    for one in stale.get(cell.key, ()):
-                        store.drop(one)
                     kept.add(cell.key)
                     done += 1
                     print(f"{done} of {total}: {cell.name}: {result.about['seconds']:.0f} s", flush=True)
@@ -183,14 +187,18 @@ def _in_turn(trained: list[list[Cell]], then: Mapping[str, Cell], kept: Collecti
         yield None if chosen is None else [chosen]
 
 
-def _stale(again: Iterable[Cell], store: Store, size: Size) -> dict[str, list[Cell]]:
-    """By the key of each policy that is trained again: the kept cells of all experiments that need it."""
-    found: dict[str, dict[str, Cell]] = {cell.key: {} for cell in again}
-    for experiment in EXPERIMENTS.values() if found else ():
+def _again(first: Collection[str], needed: Collection[str], store: Store, size: Size) -> list[Cell]:
+    """A policy that is trained again is another one: the cells of all experiments that its earlier weights gave are run
+    again with it. first: the keys of those to train; needed: of all that are needed here, of which some may have been
+    trained again by a command that was stopped."""
+    found = []
+    for experiment in EXPERIMENTS.values() if first or needed else ():
         for cell in experiment.cells(size).values():
-            if cell.needs is not None and cell.needs.key in found and store.load(cell) is not None:
-                found[cell.needs.key][cell.key] = cell
-    return {key: list(cells.values()) for key, cells in found.items()}
+            if cell.needs is not None:
+                was = cell.needs.key in needed and store.outdated(cell)
+                will = cell.needs.key in first and store.load(cell) is not None
+                found += [cell] * (was or will)
+    return found
 
 
 def _lacking(result: Result | None, paired: bool) -> bool:

@@ -30,7 +30,7 @@ from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.evaluate.run import Interrupted, evaluate
 from mast_swarm.files import only_writer, read_json, write_json
 from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
-from mast_swarm.paper.cells import Cell, Result
+from mast_swarm.paper.cells import WEIGHTS, Cell, Result, known_by
 from mast_swarm.paper.cities import FOLDER
 from mast_swarm.space import components
 from mast_swarm.tasks import registry as tasks
@@ -53,6 +53,8 @@ def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Re
             (Path(folder) / name).write_bytes(content)
         found = KINDS[cell.kind](cell, Path(folder), device, Path(scratch) / cell.key)
     about = {**_about(device, time.monotonic() - began), **found.about}
+    if files:
+        about[WEIGHTS] = known_by(files)
     if "precision" in about and not cell.learned:  # controllers stay in full precision
         about["precision"] = "fp32"
     return Result(found.table, about, found.files)
@@ -161,9 +163,9 @@ def _evaluate(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     if it was of the same policy and with the same arithmetic."""
     began, run, policy, state = time.monotonic(), scratch / "run", scratch / "policy", scratch / "state.json"
     with only_writer(scratch):
-        weights = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        given = {path.name: path.read_bytes() for path in folder.iterdir()}
         precision = precision_on(pick_device(device).type)
-        mine = {"version": __version__, "precision": precision, "weights": weights}
+        mine = {"version": __version__, "precision": precision, WEIGHTS: known_by(given) if given else ""}
         before = read_json(state) or {}
         if mine != {name: before.get(name) for name in mine}:
             _clear(run, policy)

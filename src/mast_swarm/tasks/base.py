@@ -293,8 +293,9 @@ class Task:
             if not isinstance(given := getattr(self, field_name), Mapping):
                 raise MastError(f"{field_name} of task {self.name} are a {type(given).__name__}: give a dict of names")
         if self.expert is not None and not isinstance(self.expert, str):
-            # One that is a controller already has its name.
-            named = next((name for name, known in self.controllers.items() if known is self.expert), "expert")
+            # One that is a controller already has its name; that of a family is none.
+            names = (name for name, known in self.controllers.items() if known is self.expert)
+            named = next((name for name in names if not _NUMBER.search(name)), "expert")
             object.__setattr__(self, "controllers", {named: self.expert, **self.controllers})
             object.__setattr__(self, "expert", named)
 

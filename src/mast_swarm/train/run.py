@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import os
 import signal
@@ -17,10 +18,12 @@ from typing import Any
 import numba
 import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import pick_device
 from mast_swarm.files import LOCK, new_folder, only_writer
+from mast_swarm.model.learned import Learned
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.train import checkpoint
 from mast_swarm.train.config import TrainConfig, changed, from_run, in_tables, recipes
@@ -247,15 +250,26 @@ def _long(trainer: Trainer) -> list[str]:
     config = trainer.config
     if trainer.options.device.type != "cpu":
         return []
-    weights = sum(part.numel() for part in trainer.learner.policy.parameters())
-    robots = (6 * config.batch + 2 * config.environments) * config.world.agents  # forward and backward, and a rollout
-    steps = (config.epochs - trainer.finished) * config.steps
-    hours = weights * robots * steps / (_CORE * torch.get_num_threads()) / 3600
+    last, first = config.epochs, trainer.finished
+    learned = config.batch * config.updates_an_epoch() * (last - max(first, config.collect))
+    driven = config.environments * config.steps * (last - first)
+    samples = (6 * max(0, learned) + 2 * driven) * config.world.agents  # forward and backward; a rollout forward alone
+    hours = samples * _products(trainer.learner.policy) / (_CORE * torch.get_num_threads()) / 3600
     if hours * 3600 < _PATIENCE:
         return []
     about = f"about {hours / 24:.0f} days" if hours > 48 else f"about {hours:.0f} hours"
     hint = "; --recipe tiny is made for a CPU" if "tiny" in recipes(tasks.find(config.world.task)) else ""
     return [f"on this CPU it takes {about} or more, on a GPU minutes{hint}"]
+
+
+def _products(policy: Learned) -> float:
+    """Multiplications and additions of a forward pass for one robot: one per weight, but of images one per pixel."""
+    seeing = copy.deepcopy(policy.perception).eval()  # of which no statistics are to change
+    seen = torch.zeros(1, 1, *policy.config.observation_shape)
+    with torch.no_grad(), FlopCounterMode(display=False) as counted:
+        seeing(seen)
+    rest = set(policy.parameters()) - set(policy.perception.parameters())
+    return counted.get_total_flops() / 2 + sum(part.numel() for part in rest)
 
 
 @contextlib.contextmanager

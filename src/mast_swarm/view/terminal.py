@@ -16,6 +16,7 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Metric, Task
 
 _EVERY = 30.0  # s between two lines of progress where there is no terminal
+_NAME = 20  # characters of a name up to which it stays in one line
 REPORTED = (50, 100, 200, 400, 800)  # s, the instants that a table has room for, besides the last
 
 
@@ -141,10 +142,10 @@ def _columns(summary: dict[str, Any]) -> tuple[Task, str, dict[str, tuple[Metric
 
 def _table(title: str, columns: Iterable[str], caption: str, policies: Iterable[str]) -> Table:
     table = Table(title=title, caption=caption or None, min_width=max(len(title), len(caption)))
-    # Names stay whole in a narrow terminal, since two may differ at their ends alone.
-    table.add_column("policy", no_wrap=True, min_width=max(map(len, policies)))
+    # In a narrow terminal names stay whole, since two may differ at their ends alone, and leave room for the numbers.
+    table.add_column("policy", no_wrap=max(map(len, policies)) <= _NAME, overflow="fold")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 

@@ -30,8 +30,6 @@ def _city_cells(size: Size) -> Mapping[str, Cell]:
 def _city_rows(found: Found) -> list[Row]:
     def costs() -> Judged:
         ready = [c for c in CITIES if found.has((f"mast-m {c.name}", f"lpac-k3 {c.name}"))]
-        if not ready:
-            found[f"lpac-k3 {CITIES[0].name}"]
 
         def listed(policy: str) -> str:
             there = [c for c in CITIES if f"{policy} {c.name}" in found.results]

@@ -69,7 +69,9 @@ def _grid_rows(found: Found) -> list[Row]:
     def least() -> Judged:
         gains = gains_over(found, "mast-m", "d-cvt")
         low = min(gains, key=lambda at: gains[at])
-        corner = gains.get((8, 8), np.nan)
+        if (8, 8) not in gains:
+            raise Missing(["mast-m 8 8", "d-cvt 8 8"])
+        corner = gains[8, 8]
         verdict = either(min(gains.values()) > 0, low == (8, 8), abs(corner - 6) < 5)
         why = f"judged on mast-m: everywhere, least at (8, 8), by 6 % give or take 5; at (8, 8) {corner:+.0f} %"
         return listed("mast-m-paper", "d-cvt"), _ends(gains), verdict, why

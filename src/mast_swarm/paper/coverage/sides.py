@@ -9,8 +9,8 @@ import numpy as np
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.coverage.common import USUAL, C, run
-from mast_swarm.paper.experiment import HOLDS, PARTLY, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, either, heat, judged, present
+from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
+from mast_swarm.paper.judge import Judged, either, heat, judged, present, shown
 from mast_swarm.paper.measured import difference
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _side_rows(found: Found) -> list[Row]:
 
     def figure_(name: str) -> Judged:
         done = present(found, found.cells)
-        return "-", f"{len(done)} of {len(found.cells)} cells", HOLDS if len(done) == len(found.cells) else PARTLY, name
+        return "-", f"{len(done)} of {len(found.cells)} cells", shown(len(done), len(found.cells)), name
 
     def worsens() -> Judged:
         ratio = {p: [mean(p, s) / mean("clairvoyant", s) for s in sides] for p in ("mast-m", "lpac-k3")}

@@ -1,0 +1,156 @@
+"""Policies that are trained again: what their earlier weights gave is run again, and never mixed with what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mast_swarm.paper import cells as cells_module
+from mast_swarm.paper import run as running
+from mast_swarm.paper.cells import Cell, Result, Store, known_by
+from mast_swarm.paper.experiment import EXPERIMENTS, Size
+from shared import mast
+
+SIZE = Size(quick=True)
+CELLS = EXPERIMENTS["variants"].cells(SIZE)
+ALONE, CENTRAL = CELLS["L paper alone"], CELLS["L paper central"]
+POLICY = ALONE.needs
+assert POLICY is not None
+USERS = {  # the cells of all experiments that need it
+    cell.key: cell
+    for experiment in EXPERIMENTS.values()
+    for cell in experiment.cells(SIZE).values()
+    if cell.needs is not None and cell.needs.key == POLICY.key
+}
+ELSEWHERE = {cell.label for cell in USERS.values()} - {ALONE.label, CENTRAL.label}  # of other experiments alone
+
+
+class Killed(BaseException):
+    """The command ends here, without a word."""
+
+
+class Fake:
+    """Runs cells in no time. Each training gives other weights."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.trained, self.stops = 0, False  # stops: at the first evaluation
+
+    def __call__(self, cell: Cell, files: dict[str, bytes], device: str, scratch: str) -> Result:
+        if cell.kind == "train":
+            self.trained += 1
+            weights = str(self.trained).encode()
+            made = {"config.json": b"{}", "model.safetensors": weights}
+            self.ran.append(cell.label)
+            return Result(pa.table({"epoch": [1]}), {"seconds": 0.0}, made)
+        if self.stops:
+            raise KeyboardInterrupt
+        self.ran.append(cell.label)
+        columns = {"episode": [0, 1], "t": [12.0, 12.0], "success_rate": [0.5, 0.6], "collisions": [0.0, 0.0]}
+        return Result(pa.table(columns), {"seconds": 0.0, "weights": known_by(files)})
+
+    def begun(self) -> list[str]:
+        """What was run since this was last asked."""
+        ran, self.ran = sorted(self.ran), []
+        return ran
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake()
+    monkeypatch.setattr(running, "run", made)
+    return made
+
+
+@pytest.fixture
+def go(fake: Fake, tmp_path: Path) -> Callable[..., int]:
+    """Run an experiment's cells by a word; once all cells of the policy are there."""
+
+    def command(name: str, word: str, *more: object) -> int:
+        args = ("--quick", "--device", "cpu", "--jobs", 1, "--out", tmp_path, "--only", word)
+        return mast("reproduce", name, *more, *args)
+
+    for name in ("variants", "delays"):
+        assert command(name, "l-paper") == 0
+    assert fake.begun() == sorted({"l-paper", *(cell.label for cell in USERS.values())}) and ELSEWHERE
+    return command
+
+
+def lose(store: Store, *cells: Cell, weights: bool = True) -> None:
+    for cell in cells:
+        store.path(cell).unlink()
+    for file in (store.policies / POLICY.key).iterdir() if weights else ():
+        file.unlink()
+
+
+def of_one_policy(folder: Path) -> bool:
+    """Whether all cells are there, of the weights at hand."""
+    store = Store(folder)
+    files = store.files(POLICY)
+    assert files is not None
+    found = [store.load(cell) for cell in USERS.values()]
+    return all(one is not None and one.about["weights"] == known_by(files) for one in found)
+
+
+def test_a_policy_whose_weights_are_at_hand_is_not_trained_again(
+    fake: Fake, go: Callable[..., int], tmp_path: Path
+) -> None:
+    lose(Store(tmp_path), ALONE, weights=False)
+    assert go("variants", ALONE.label) == 0 and fake.begun() == [ALONE.label] and of_one_policy(tmp_path)
+
+
+def test_a_policy_that_is_trained_again_takes_all_its_cells_along(
+    fake: Fake, go: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its weights are gone and one cell is missing: the others are of the policy before."""
+    lose(Store(tmp_path), ALONE)
+    capsys.readouterr()
+    assert go("variants", ALONE.label) == 0 and of_one_policy(tmp_path)
+    assert fake.begun() == sorted({"l-paper", *(cell.label for cell in USERS.values())})
+    count = len(USERS)
+    said = f"to train: 1; to run: {count}, {count - 1} of them again, because their policy is trained again"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_so_does_one_whose_training_is_lost(fake: Fake, go: Callable[..., int], tmp_path: Path, damaged: bool) -> None:
+    store = Store(tmp_path)
+    lose(store, POLICY, ALONE)
+    if damaged:
+        store.path(POLICY).write_bytes(b"half")
+    assert go("variants", ALONE.label) == 0 and of_one_policy(tmp_path) and fake.trained == 2
+
+
+def test_a_command_that_is_stopped_after_the_training_goes_on_with_all_cells(
+    fake: Fake, go: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose(Store(tmp_path), ALONE)
+    fake.stops = True
+    assert go("variants", ALONE.label) == 130 and fake.begun() == ["l-paper"]
+    store = Store(tmp_path)
+    assert all(store.load(cell) is None for cell in USERS.values())  # none passes for one of the new policy
+    capsys.readouterr()
+    assert go("variants", CENTRAL.label, "--list") == 0
+    assert f"variants  outdated  {CENTRAL.name}" in capsys.readouterr().out
+    fake.stops = False
+    assert go("variants", ALONE.label) == 0 and fake.trained == 2 and of_one_policy(tmp_path)
+    assert fake.begun() == sorted({cell.label for cell in USERS.values()})
+
+
+def test_weights_without_their_result_are_nobody_s(
+    fake: Fake, go: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the command was killed between the two: the result that is there is of the weights before."""
+
+    def killed(*args: object, **settings: object) -> None:
+        raise Killed
+
+    lose(Store(tmp_path), ALONE)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(cells_module.pq, "write_table", killed)
+        go("variants", ALONE.label)
+    assert Store(tmp_path).files(POLICY) is None
+    assert go("variants", ALONE.label) == 0 and fake.trained == 3 and of_one_policy(tmp_path)
