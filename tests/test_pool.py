@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
-from mast_swarm import pool as pool_module
+from mast_swarm import workers
 from mast_swarm.errors import MastError
 from mast_swarm.pool import Job, Local, check_reachable, pool
 
@@ -78,6 +80,46 @@ def test_a_job_may_wait_for_another(processes: int) -> None:
 def test_an_error_arrives_as_it_is(processes: int) -> None:
     with pytest.raises(MastError, match="cannot be"):
         list(Local(processes).run([Job("a", square, (1,)), Job("b", wrong)]))
+
+
+def gives_up() -> None:
+    raise EOFError("of its own")
+
+
+def test_errors_that_are_not_ours_say_where_they_come_from() -> None:
+    with pytest.raises(EOFError, match="of its own") as raised:
+        list(Local(2).run([Job("a", square, (1,)), Job("b", gives_up)]))
+    assert "in gives_up" in raised.value.__notes__[0]
+    with pytest.raises(KeyboardInterrupt):  # one process alone has heard it
+        list(Local(2).run([Job("a", square, (1,)), Job("b", signal.raise_signal, (signal.SIGINT,))]))
+    assert not active_children()
+
+
+class Odd(Exception):
+    """One that is not made again from what it says."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__("odd")
+
+
+def odd() -> None:
+    raise Odd(1, 2)
+
+
+def unsendable() -> object:
+    return lambda: 1
+
+
+@pytest.mark.parametrize(("function", "told"), [(odd, "Odd: odd"), (unsendable, "lambda")])
+def test_what_no_other_process_can_read_is_told(function: Callable[[], object], told: str) -> None:
+    with pytest.raises((RuntimeError, AttributeError), match=told):
+        list(Local(2).run([Job("a", square, (1,)), Job("b", function)]))
+
+
+def test_what_dies_again_and_again_is_named() -> None:
+    with pytest.raises(MastError, match="a process died 3 times over worst: is memory short"):
+        list(Local(2).run([Job("a", square, (1,)), Job("worst", os._exit, (9,)), Job("c", square, (2,))]))
+    assert not active_children()
 
 
 def test_a_dead_process_is_replaced(tmp_path: Path) -> None:
@@ -147,21 +189,83 @@ def test_an_interrupt_reaches_work_and_leaves_idle_processes_quiet(tmp_path: Pat
 
 def test_jobs_that_wait_when_an_interrupt_comes_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has ended its job would otherwise take the next from the queue, and nobody would end that."""
-    monkeypatch.setattr(pool_module, "_stopped", False)
+    monkeypatch.setattr(workers, "_stopped", False)
     before = signal.getsignal(signal.SIGINT)
     try:
-        assert pool_module._working(square, 3) == 9
+        assert workers.work(square, 3) == 9
         with pytest.raises(KeyboardInterrupt):
-            pool_module._working(signal.raise_signal, signal.SIGINT)
+            workers.work(signal.raise_signal, signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            pool_module._working(square, 4)
-        monkeypatch.setattr(pool_module, "_stopped", False)
-        assert pool_module._working(square, 3) == 9
+            workers.work(square, 4)
+        monkeypatch.setattr(workers, "_stopped", False)
+        assert workers.work(square, 3) == 9
         signal.raise_signal(signal.SIGINT)  # idle: a process that ended here might hold the queue's lock
         with pytest.raises(KeyboardInterrupt):
-            pool_module._working(square, 4)
+            workers.work(square, 4)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_TERMINATED = """
+import signal
+import sys
+import time
+
+from mast_swarm.errors import Terminated, terminable
+from mast_swarm.pool import Job, Local
+
+
+class Stopped(KeyboardInterrupt):
+    def __init__(self, told, number):
+        super().__init__(told)
+        self.signal = number
+
+
+def careful():
+    asked = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: asked.append(number))
+    print("careful", flush=True)
+    while not asked:
+        time.sleep(0.05)
+    time.sleep(1)  # a checkpoint
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise Stopped("where it goes on", asked[0])
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with terminable():
+        try:
+            for job, _ in Local(2).run([Job("quick", print, ("quick",)), Job("careful", careful)]):
+                print(job.name, "is done", flush=True)
+        except KeyboardInterrupt as stopped:
+            print(type(stopped).__name__)
+"""
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, "Terminated"), (signal.SIGINT, "KeyboardInterrupt")])
+def test_work_that_ends_in_its_own_time_holds_nobody_up(tmp_path: Path, number: int, told: str) -> None:
+    """The whole group is told, as by a cluster's scheduler: one process waits for work, one writes a checkpoint."""
+    script = tmp_path / "terminated.py"
+    script.write_text(_TERMINATED)
+    run = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert run.stdout is not None
+        lines = {run.stdout.readline() for _ in range(3)}
+        assert "careful\n" in lines and "quick is done\n" in lines
+        os.killpg(run.pid, number)
+        out, errors = run.communicate(timeout=30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert (out, errors) == (f"{told}\n", "") and run.returncode == 0
 
 
 def test_nobody_at_an_address_is_found_out_quickly() -> None:

@@ -19,6 +19,13 @@ _NEEDED = ("torch", "numpy", "scipy", "numba", "safetensors", "tyro", "rich", "p
 class Terminated(KeyboardInterrupt):
     """SIGTERM: handled as Ctrl-C is."""
 
+    signal = signal.SIGTERM
+
+
+def told_by(stopped: KeyboardInterrupt) -> int:
+    """The number of the signal that stopped something."""
+    return int(getattr(stopped, "signal", signal.SIGINT))
+
 
 @contextmanager
 def terminable() -> Iterator[None]:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
-import signal
 import socket
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from mast_swarm.errors import MastError
+from mast_swarm.workers import Died, Worker, end
 
 _TRIES = 3  # of work whose process died
 _REACH = 5.0  # s to wait for an address
-_stopped = False  # whether this process has heard Ctrl-C at work
 _GROUPS = (2, 50)  # the Ray since which nodes of an autoscaler are of a group
 
 
@@ -62,113 +56,45 @@ class Local:
                 if job is not None:
                     yield job, job.function(*job.arguments)
             return
-        coming, left = enumerate(jobs), dict[int, Job]()  # those that were begun and have not come back
-        for attempt in range(_TRIES):
-            try:
-                for number, found in self._once(coming, left):
-                    yield left.pop(number), found
-                return
-            except BrokenProcessPool:  # a process was killed: what it had is done again
-                if attempt + 1 == _TRIES:
-                    names = ", ".join(job.name for job in list(left.values())[:3])
-                    raise MastError(
-                        f"processes died {_TRIES} times over {names}: is memory short? give --jobs 1"
-                    ) from None
-
-    def _once(self, coming: Iterator[tuple[int, Job | None]], left: dict[int, Job]) -> Iterator[tuple[int, Any]]:
-        threads = max(1, (os.cpu_count() or 1) // self.processes)
-        executor = ProcessPoolExecutor(
-            self.processes, get_context("spawn"), initializer=_begin_process, initargs=(threads,)
-        )
-        waiting: dict[Future[Any], int] = {}
-
-        def begin(number: int, job: Job) -> None:
-            left[number] = job
-            with _interrupts("SIG_BLOCK"):  # a process may start here
-                waiting[executor.submit(_working, job.function, *job.arguments)] = number
-
+        team, idle, again, coming = list[Worker](), list[Worker](), list[tuple[Job, int]](), iter(jobs)
+        busy: dict[Any, tuple[Worker, Job, int]] = {}  # by their connections; how often the job was begun
         try:
-            for number, job in list(left.items()):  # again
-                begin(number, job)
             while True:
-                for number, given in itertools.islice(coming, max(0, self.processes - len(waiting))):
-                    if given is None:
+                while len(busy) < self.processes:
+                    job, tries = again.pop() if again else (next(coming, None), 0)
+                    if job is None:
                         break
-                    begin(number, given)
-                if not waiting:
+                    if not idle:
+                        idle.append(Worker(max(1, (os.cpu_count() or 1) // self.processes)))
+                        team += idle
+                    worker = idle.pop()
+                    worker.begin(job.function, *job.arguments)
+                    busy[worker.connection] = worker, job, tries + 1
+                if not busy:
                     return
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    yield waiting.pop(future), future.result()
+                for connection in wait(list(busy)):
+                    worker, job, tries = busy.pop(connection)
+                    try:
+                        found = worker.found()
+                    except Died:  # it was killed: what it had is done again
+                        end([worker])
+                        team.remove(worker)
+                        if tries == _TRIES:
+                            why = f"a process died {_TRIES} times over {job.name}: is memory short? give --jobs 1"
+                            raise MastError(why) from None
+                        again.append((job, tries))
+                        continue
+                    idle.append(worker)
+                    yield job, found
         except BaseException:  # nobody takes what is still under way; a terminal's Ctrl-C has reached all already
-            for child in active_children():
-                if child.pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(child.pid, signal.SIGINT)
+            for worker, _, _ in busy.values():
+                worker.interrupt()
             raise
         finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+            end(team)
 
     def close(self) -> None:
         """Processes end with each run."""
-
-
-def _begin_process(threads: int) -> None:
-    """Share the cores among processes: those that start here read this before they load any library."""
-    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    signal.signal(signal.SIGINT, _stop)
-    threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
-
-
-def _end_with(parent: Any) -> None:
-    """End this process when the one dies that gives it work: nobody would take what it finds."""
-    parent.join()
-    os._exit(1)
-
-
-def _stop(number: int, frame: object) -> None:
-    """Ctrl-C that a library's thread has let through to a process that waits for work: it begins nothing more. The
-    queue ends it; one that ended here would take along the queue's lock, for which the others wait."""
-    global _stopped
-    _stopped = True
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """Ctrl-C in one that works: it ends in good order, undisturbed by another."""
-    signal.signal(number, _stop)
-    _stop(number, frame)
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def _interrupts(how: str) -> Iterator[None]:
-    """SIG_BLOCK: Ctrl-C waits until the end of this; a process that is started within never hears of it, unless it asks
-    to. SIG_UNBLOCK: it is heard, also one that has waited."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _working(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a process does with a job. At work it hears Ctrl-C; idle it is the other end of a queue that ends it. Jobs
-    that wait in the queue when Ctrl-C comes are not begun."""
-    global _stopped
-    if _stopped:
-        raise KeyboardInterrupt
-    signal.signal(signal.SIGINT, _interrupt)
-    try:
-        with _interrupts("SIG_UNBLOCK"):
-            return function(*arguments)
-    except KeyboardInterrupt:  # also of work that listens itself
-        _stopped = True
-        raise
-    finally:
-        signal.signal(signal.SIGINT, _stop)
 
 
 class Ray:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from mast_swarm.cli.verbs import TOPICS, VERBS
-from mast_swarm.errors import MastError, Terminated, lacking, terminable, unknown
+from mast_swarm.errors import MastError, lacking, terminable, told_by, unknown
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(141) from None
     except KeyboardInterrupt as stopped:
         print(f"mast: {str(stopped) or 'interrupted; what was finished is kept'}", file=sys.stderr)
-        raise SystemExit(143 if isinstance(stopped, Terminated) else 130) from None
+        raise SystemExit(128 + told_by(stopped)) from None
 
 
 def run(args: Sequence[str]) -> None:

@@ -1,0 +1,162 @@
+"""Processes of this machine that work for a command, and end with it.
+
+Each has a pipe of its own, and nothing is shared. The processes of `concurrent.futures` share a queue with a lock: one
+that a signal ends while it holds the lock leaves the others, and the command that ends them, waiting for good.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from typing import Any
+
+from mast_swarm.errors import MastError, told_by
+
+_stopped = False  # whether this process has heard Ctrl-C
+
+
+class Died(Exception):
+    """A process ended before its work did."""
+
+
+class Worker:
+    """A process that does one piece of work after the other."""
+
+    def __init__(self, threads: int) -> None:
+        """threads: of the libraries that compute."""
+        context = get_context("spawn")
+        self.connection, there = context.Pipe()
+        self.process = context.Process(target=_serve, args=(there, threads))
+        with _interrupts("SIG_BLOCK"), there:
+            self.process.start()
+
+    def begin(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Give it work."""
+        with suppress(OSError):  # it has died, as `found` will say
+            self.connection.send((function, arguments))
+
+    def found(self) -> Any:
+        """What the work gave; raises its error."""
+        try:
+            done, found = self.connection.recv()
+        except (EOFError, OSError):
+            raise Died from None
+        if not done:
+            raise found
+        return found
+
+    def interrupt(self) -> None:
+        """Ctrl-C for this process alone."""
+        with suppress(ProcessLookupError):
+            if self.process.pid is not None:
+                os.kill(self.process.pid, signal.SIGINT)
+
+
+def end(workers: Iterable[Worker]) -> None:
+    """Wait until all have ended: those that are idle do at once, others when they find that nobody takes what they
+    have. What interrupts this, as a second Ctrl-C, ends them where they are."""
+    given = list(workers)
+    try:
+        for worker in given:
+            worker.connection.close()
+        for worker in given:
+            worker.process.join()
+    except BaseException:
+        for worker in given:
+            worker.process.kill()
+        for worker in given:
+            worker.process.join()
+        raise
+
+
+def _serve(connection: Connection, threads: int) -> None:
+    """The life of a process. Libraries read the number of their threads when a first piece of work loads them."""
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    signal.signal(signal.SIGINT, _stop)
+    threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+    with suppress(EOFError, OSError):  # nobody is there any more
+        while True:
+            function, arguments = connection.recv()
+            answer: tuple[bool, Any]
+            try:
+                answer = True, work(function, *arguments)
+            except KeyboardInterrupt as stopped:
+                if told_by(stopped) == signal.SIGTERM:  # this process alone is to end: its work is done elsewhere
+                    return
+                answer = False, KeyboardInterrupt()  # one that any process can read
+            except BaseException as error:
+                answer = False, _portable(error)
+            try:
+                connection.send(answer)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                connection.send((False, _portable(error)))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error, or one in its place where another process could not read it; one that is not ours says where it comes
+    from."""
+    if isinstance(error, MastError):
+        return error
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its class does when it is made again
+        error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+    error.add_note(f"in a process that worked for this one:\n{''.join(traceback.format_exception(error))}")
+    return error
+
+
+def work(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a process does with a piece of work. Within it hears Ctrl-C. None is begun after one was heard."""
+    global _stopped
+    if _stopped:
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        with _interrupts("SIG_UNBLOCK"):
+            return function(*arguments)
+    except KeyboardInterrupt:  # also of work that listens itself
+        _stopped = True
+        raise
+    finally:
+        signal.signal(signal.SIGINT, _stop)
+
+
+def _end_with(parent: Any) -> None:
+    """End this process when the one dies that gives it work: nobody would take what it finds."""
+    parent.join()
+    os._exit(1)
+
+
+def _stop(number: int, frame: object) -> None:
+    """Ctrl-C that a library's thread has let through to a process that waits for work: it begins nothing more."""
+    global _stopped
+    _stopped = True
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Ctrl-C in one that works: it ends in good order, undisturbed by another."""
+    signal.signal(number, _stop)
+    _stop(number, frame)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts(how: str) -> Iterator[None]:
+    """SIG_BLOCK: Ctrl-C waits until the end of this; a process that is started within never hears of it, unless it asks
+    to. SIG_UNBLOCK: it is heard, also one that has waited."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
