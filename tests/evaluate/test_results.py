@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,20 @@ def test_what_was_stopped_before_anything_was_finished_leaves_nothing(tmp_path: 
         with pytest.raises(Stop):
             evaluate("navigation", small(folder, policy=("dhba-0",)), stopping(7))
         assert folder.exists() is existed and (not existed or not any(folder.iterdir()))
+
+
+def test_a_run_that_was_killed_as_it_began_goes_on(tmp_path: Path, finished: tuple[Path, dict[str, Any]]) -> None:
+    """Wherever it was: nothing was written, a file was half written, or the settings stood alone."""
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    (folder / ".config-x1y2.json").write_text('{"epis')
+    with pytest.raises(Stop):  # it finds nothing that would be in its way
+        evaluate("navigation", small(folder, record=2), stopping(3))
+    for path in folder.iterdir():
+        if path.name != "config.json":
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    _, summary = evaluate("navigation", small(folder, record=2, resume=True))
+    assert summary == finished[1]
 
 
 def test_the_arithmetic_is_that_of_the_device_and_stands_in_the_results(tmp_path: Path) -> None:

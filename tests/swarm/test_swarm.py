@@ -23,7 +23,9 @@ from mast_swarm import Channel, Navigation, NavigationConfig, Policy, PolicyConf
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.interop.onnx import export
 from mast_swarm.robot.simulated import Frames, frame
+from mast_swarm.swarm.arena import Arena
 from mast_swarm.swarm.config import SwarmConfig
+from mast_swarm.swarm.fleet import Fleet
 from mast_swarm.swarm.run import swarm
 from mast_swarm.swarm.table import table
 from shared import mast, one_line
@@ -113,6 +115,35 @@ def test_a_swarm_with_a_map_searches(tmp_path: Path) -> None:
         recording = Recording.load(next(folder.glob("recording-*.npz")))
         apart = np.abs(recording.positions - ran.recordings[0].positions).max()
         assert apart < 0.5, apart  # as float16 rounds messages
+
+
+def test_a_world_that_wakes_late_is_not_seen_standing_still(
+    exported_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks after an instant that the world has slept through is answered after the world has moved."""
+    listen, sensed, move = Fleet.listen, Arena.sensed, Arena.move
+    seen: list[tuple[int, int]] = []
+    moves: list[None] = []
+
+    def listen_late(fleet: Fleet, until: float) -> None:
+        if not fleet._selector.select(max(0.0, until - time.monotonic())):
+            time.sleep(0.1)  # long enough for all robots to ask
+        listen(fleet, max(until, time.monotonic() + 0.001))
+
+    def note(arena: Arena, robot: int) -> Any:
+        seen.append((robot, len(moves)))
+        return sensed(arena, robot)
+
+    def count(arena: Arena) -> None:
+        moves.append(None)
+        move(arena)
+
+    monkeypatch.setattr(Fleet, "listen", listen_late)
+    monkeypatch.setattr(Arena, "sensed", note)
+    monkeypatch.setattr(Arena, "move", count)
+    _, found = swarm(config(exported_folder, tmp_path / "out"))
+    assert found["complete"] and len(seen) >= 3 * 3
+    assert len(seen) == len(set(seen)), seen
 
 
 def test_with_the_safety_layer_nobody_is_hit(exported_folder: Path, tmp_path: Path) -> None:

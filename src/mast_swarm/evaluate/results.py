@@ -35,19 +35,20 @@ class Results:
         self.parts = folder / "parts"
         try:
             self.made = made or not folder.exists()  # by this run
-            self.resumed = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+            self.resumed = folder.exists() and (not folder.is_dir() or any(map(_counts, folder.iterdir())))
             if self.resumed and not resume:
                 raise MastError(
                     f"{folder} is already used: give another --out, or --resume to go on with a stopped run"
                 )
             if self.resumed:
                 self._check_same(config)
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self.resumed:  # first of all: a run that is killed from here on can be resumed
+                write_json(folder / "config.json", config)
             if self.completed() is None:
-                self.parts.mkdir(parents=True, exist_ok=True)
+                self.parts.mkdir(exist_ok=True)
         except OSError as error:
             raise MastError(f"cannot write to {folder}: {error.strerror or error}") from None
-        if not self.resumed:
-            write_json(folder / "config.json", config)
 
     def _check_same(self, config: dict[str, Any]) -> None:
         """Resuming is for the same run: lists what differs."""
@@ -111,6 +112,11 @@ class Results:
             path.unlink()
         if self.made:
             self.folder.rmdir()
+
+
+def _counts(path: Path) -> bool:
+    """Whether something in an output folder is of a run; what `whole_file` began and never ended is not."""
+    return not path.name.startswith(".")
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

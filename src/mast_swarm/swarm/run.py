@@ -129,6 +129,7 @@ class Mission:
         self.fleet = Fleet(scratch, self.heard)
         self.period = 1 / config.hertz
         self.ready: set[int] = set()
+        self.asking: list[int] = []  # robots that have asked what they sense and are not answered yet
         self.begins: float | None = None
         robots = config.robots + config.joining
         self.ports = free_ports(robots)
@@ -218,6 +219,7 @@ class Mission:
         for tick in range(self.config.steps + 1):
             moment = self.begins + tick * self.period
             while time.monotonic() < moment:
+                self.answer()
                 self.fleet.listen(moment)
             started = time.monotonic()
             if tick:
@@ -231,6 +233,14 @@ class Mission:
                 raise MastError(f"no robot is left: {self.log.last_words()}")
         self.log.complete = True
 
+    def answer(self) -> None:
+        """Tell those who asked what they sense. Who asks after a control instant that the world has slept through is
+        told after the world has moved: robots never see it stand still."""
+        asking, self.asking = self.asking, []
+        for robot in asking:
+            if robot in self.fleet.members:
+                self.fleet.tell(robot, *self.arena.sensed(robot))
+
     def kill(self, count: int) -> None:
         """SIGKILL to some that are alive, which the seed decides."""
         alive = [robot for robot in sorted(self.fleet.members) if self.arena.alive[robot]]
@@ -240,7 +250,7 @@ class Mission:
     def heard(self, robot: int, said: dict[str, Any]) -> None:
         """A robot has said something."""
         if "sense" in said:
-            self.fleet.tell(robot, *self.arena.sensed(robot))
+            self.asking.append(robot)
         elif "command" in said:
             self.arena.command[robot] = said["command"]
             self.log.commanded(robot)
