@@ -15,6 +15,7 @@ from mast_swarm import Policy, PolicyConfig
 from mast_swarm.model.config import LPACConfig
 from mast_swarm.model.lpac import LPAC
 from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
+from strolling import own_tasks
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -29,6 +30,13 @@ def no_kernel_fails() -> Iterator[None]:
     from mast_swarm.kernels import failed
 
     assert not failed
+
+
+@pytest.fixture(autouse=True)
+def no_task_stays() -> Iterator[None]:
+    """A task that a test makes known is forgotten after it."""
+    with own_tasks():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

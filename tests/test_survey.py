@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.timing import Timing
 from mast_swarm.errors import MastError, MastWarning
 from mast_swarm.evaluate import run as evaluation
-from mast_swarm.evaluate.actors import make_actor
+from mast_swarm.evaluate.actors import Decentral, make_actor
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.policy import Policy
@@ -158,9 +159,15 @@ def _policy(seed: int = 0) -> Policy:
     return policy
 
 
-def _run(channel: Channel | None, steps: int = 12) -> tuple[Loop, list[Tensor]]:
+def _maps(actor: Any) -> Survey:
+    """The maps of robots that run a policy alone, or a controller."""
+    survey: Survey = (actor.run._maps if isinstance(actor, Decentral) else actor.maps).survey
+    return survey
+
+
+def _run(channel: Channel | None, steps: int = 12, drives: str | Policy | None = None) -> tuple[Loop, list[Tensor]]:
     world = Navigation(NavigationConfig(agents=14))
-    loop = Loop(world, make_actor(_policy(), world, channel))
+    loop = Loop(world, make_actor(drives or _policy(), world, channel))
     places = []
     with torch.inference_mode():
         loop.start([1, 2])
@@ -174,15 +181,29 @@ def test_without_delay_robots_alone_do_as_in_one_pass() -> None:
     (central, one), (alone, other) = _run(None), _run(Channel(delay=0.0))
     for a, b in zip(one, other, strict=True):
         torch.testing.assert_close(a, b, atol=1e-3, rtol=0)
-    assert torch.equal(central.actor.survey.maps, alone.actor.run._maps.survey.maps)  # type: ignore[attr-defined]
+    assert torch.equal(central.actor.survey.maps, _maps(alone.actor).maps)  # type: ignore[attr-defined]
     assert bool(central.actor.survey.searching.any())  # type: ignore[attr-defined]
 
 
+def test_without_delay_a_controller_whose_robots_talk_does_as_one_whose_components_think_as_one() -> None:
+    (_, one), (talking, other) = (
+        _run(None, 120, "searcher-250-map"),
+        _run(Channel(delay=0.0), 120, "searcher-250-relay-map"),
+    )
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-3, rtol=0)
+    _, bare = _run(Channel(delay=0.0), 120, "searcher-250-relay")
+    assert not torch.allclose(bare[-1], other[-1], atol=1.0)  # robots have searched
+    late, _ = _run(Channel(delay=1.0), 120, "searcher-250-relay-map")
+    assert not torch.equal(_maps(late.actor).maps, _maps(talking.actor).maps)
+
+
+@pytest.mark.parametrize("drives", [None, "dhba-2-relay-map", "searcher-250-relay-map"])
 @pytest.mark.parametrize("delay, arrives", [(1.0, 3), (0.5, 2), (0.25, 1), (2.0, 6), (3.0, 9)])
-def test_maps_move_one_hop_in_tau(delay: float, arrives: int) -> None:
+def test_maps_move_one_hop_in_tau(delay: float, arrives: int, drives: str | None) -> None:
     """Robots in a row, each hears the next: marks of the last reach the first, three hops away, after 3 tau."""
     world = Navigation(NavigationConfig(agents=4))
-    actor = make_actor(_policy(), world, Channel(delay=delay))
+    actor = make_actor(drives or _policy(), world, Channel(delay=delay))
     state = world.state(
         torch.tensor([[[-300.0, 0.0], [-100.0, 0.0], [100.0, 0.0], [300.0, 0.0]]]),
         torch.tensor([[[-300.0, 9.0], [-100.0, 9.0], [100.0, 9.0], [300.0, 9.0]]]),
@@ -197,18 +218,33 @@ def test_maps_move_one_hop_in_tau(delay: float, arrives: int) -> None:
         own = torch.zeros(0, dtype=torch.bool)  # marks that only the last robot has at first
         for instant in range(arrives + 1):
             actor.act(state, observation)
-            maps = actor.run._maps.survey.maps[0]  # type: ignore[attr-defined]
+            maps = _maps(actor).maps[0]
             own = maps[3] & ~maps[:3].any(0) if instant == 0 else own
             assert bool((maps[0] & own).any()) == (instant >= arrives)
 
 
 def test_lost_and_failed_robots_hand_on_nothing() -> None:
-    quiet, _ = _run(Channel(delay=1.0, loss=1.0))
-    spoken, _ = _run(Channel(delay=1.0))
-    counts = [one.actor.run._maps.survey.maps.sum() for one in (quiet, spoken)]  # type: ignore[attr-defined]
-    assert counts[0] < counts[1]
-    _, places = _run(Channel(delay=1.0, failure=1.0))
-    assert torch.equal(places[2], places[-1])  # none moves once it has failed
+    for drives in (None, "dhba-2-relay-map"):
+        quiet, _ = _run(Channel(delay=1.0, loss=1.0), drives=drives)
+        spoken, _ = _run(Channel(delay=1.0), drives=drives)
+        assert _maps(quiet.actor).maps.sum() < _maps(spoken.actor).maps.sum()
+        _, places = _run(Channel(delay=1.0, failure=1.0), drives=drives)
+        assert torch.equal(places[2], places[-1])  # none moves once it has failed
+
+
+def test_a_controller_forgets_its_maps_between_episodes() -> None:
+    world = Navigation(NavigationConfig(agents=5))
+    for drives, channel in (("dhba-2-map", None), ("dhba-2-relay-map", Channel(delay=1.0))):
+        actor = make_actor(drives, world, channel)
+        found = []
+        for _ in range(2):
+            loop = Loop(world, actor)
+            loop.start([3])
+            for _ in range(5):
+                loop.step()
+            found.append(actor.controller.survey.maps)  # type: ignore[attr-defined]
+            actor.start([4])
+        assert torch.equal(*found)
 
 
 def test_a_task_that_does_not_say_what_is_sensed_is_refused() -> None:
@@ -220,10 +256,11 @@ def test_a_task_that_does_not_say_what_is_sensed_is_refused() -> None:
         PolicyConfig(task="navigation", exploration_survey=-1.0)
 
 
-def test_maps_that_do_not_fit_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("policy", ["mast-m-sharp", "dhba-8-map", "searcher-250-relay-map"])
+def test_maps_that_do_not_fit_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     monkeypatch.setattr(evaluation, "free_memory", lambda device: 4e9)
     with pytest.raises(MastError, match="the maps of 20,000 robots would take about"):
-        evaluation.evaluate("navigation", policy=["mast-m-sharp"], agents=20_000, episodes=1, steps=1, device="cpu")
+        evaluation.evaluate("navigation", policy=[policy], agents=20_000, episodes=1, steps=1, device="cpu")
 
 
 def test_without_delay_marks_go_where_news_goes_and_no_farther() -> None:
@@ -241,7 +278,7 @@ def test_without_delay_marks_go_where_news_goes_and_no_farther() -> None:
         actor.start([0])
         with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
             actor.act(state, observation)
-        maps = (actor.survey if channel is None else actor.run._maps.survey).maps[0]  # type: ignore[attr-defined]
+        maps = (actor.survey if channel is None else _maps(actor)).maps[0]  # type: ignore[attr-defined]
         assert bool((maps[0] | ~maps[3]).all()) and not bool((maps[3] | ~maps[0]).all())
 
 

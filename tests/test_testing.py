@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,10 +28,8 @@ SMALL_COVERAGE = CoverageConfig(
 
 
 @pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with own_tasks():
-        register(strolling())
-        yield
+def known() -> None:
+    register(strolling())
 
 
 def mending(world: Any, task: Any = None) -> list[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mast_swarm.model.config import PolicyConfig
     from mast_swarm.model.lpac import LPAC
     from mast_swarm.model.policy import Policy
-    from mast_swarm.observation import Observation
+    from mast_swarm.observation import Heard, Observation
     from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
     from mast_swarm.space.neighbours import nearest, offsets
     from mast_swarm.tasks.base import Demo, Feature, Metric, Starts, Task, WorldConfig
@@ -60,6 +60,7 @@ __all__ = [
     "EvaluateConfig",
     "Feature",
     "Graph",
+    "Heard",
     "MastError",
     "Metric",
     "Navigation",
@@ -98,6 +99,7 @@ _HOMES = {
     "EvaluateConfig": "evaluate.config",
     "Feature": "tasks.base",
     "Graph": "space.graph",
+    "Heard": "observation",
     "LPAC": "model.lpac",
     "Metric": "tasks.base",
     "Navigation": "tasks.navigation.world",

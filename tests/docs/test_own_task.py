@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_has_its_files() -> None:
-    assert set(FILES) == {"broken.py", "my_file.py", "leader.py", "starts.py"}
+    assert set(FILES) == {"broken.py", "my_file.py", "leader.py", "gossip.py", "starts.py"}
 
 
 @pytest.mark.parametrize("record", [mast_swarm.Task, mast_swarm.Metric])
@@ -63,6 +63,7 @@ def test_global_random_state_is_found(folder: Path) -> None:
     [
         ["navigation", "--policy", "my_file.py:greedy", "dhba-0", "--agents", "20"],
         ["examples/rendezvous.py:TASK", "--policy", "leader.py:Leader", "to_the_middle"],
+        ["examples/rendezvous.py:TASK", "--policy", "gossip.py:Gossip", "to_those_heard", "--delay", "1"],
         ["starts.py:TASK", "--scenario", "line-50"],
     ],
 )

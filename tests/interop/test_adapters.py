@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,12 +45,6 @@ DEVICES = [
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")),
 ]
 SMALL = mast_swarm.PolicyConfig(layers=2, heads=2, head_dim=8, attention_radius=100.0)
-
-
-@pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with own_tasks():
-        yield
 
 
 def called(task: str) -> str:
@@ -372,8 +365,7 @@ def test_a_reward_is_checked(wrong: Any, finding: str) -> None:
     ],
 )
 def test_bad_input_is_one_clear_line(make: Any, line: str) -> None:
-    with own_tasks():
-        mast_swarm.register(strolling())
-        with pytest.raises(MastError, match=line) as told:
-            make()
+    mast_swarm.register(strolling())
+    with pytest.raises(MastError, match=line) as told:
+        make()
     assert "\n" not in str(told.value)

@@ -7,7 +7,6 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 import torch
 
 from shared import mast, one_line
-from strolling import own_tasks
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -40,13 +38,6 @@ from mast_swarm.tasks.registry import find
 
 ROOT = Path(__file__).parent.parent.parent
 RENDEZVOUS = f"{ROOT / 'examples' / 'rendezvous.py'}:TASK"
-
-
-@pytest.fixture(autouse=True)
-def _own_tasks() -> Iterator[None]:
-    """Tasks of tests are forgotten after them."""
-    with own_tasks():
-        yield
 
 
 def small(folder: Path, **fields: Any) -> Path:

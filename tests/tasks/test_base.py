@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,9 @@ from mast_swarm.tasks import registry as base
 from mast_swarm.tasks.base import FunctionController
 from mast_swarm.tasks.registry import find, names, task_of
 from shared import mast, one_line
-from strolling import ONE_FILE, AtSpeed, Config, Eastwards, Strolling, inwards, one_file, own_tasks, strolling
+from strolling import ONE_FILE, AtSpeed, Config, Eastwards, Strolling, inwards, one_file, strolling
 
 TESTS = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with own_tasks():
-        yield
 
 
 # Registration.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,16 +14,14 @@ from hypothesis.extra import numpy as arrays
 from mast_swarm import MastError, Observation, radius_graph, register
 from mast_swarm.tasks.base import WorldConfig
 from mast_swarm.tasks.world import World, checked_command, limited, packed_bits
-from strolling import Config, Strolling, own_tasks, strolling
+from strolling import Config, Strolling, strolling
 
 SEEDS = [3, 1, 4, 15, 9, 2, 6]
 
 
 @pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    with own_tasks():
-        register(strolling())
-        yield
+def known() -> None:
+    register(strolling())
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +17,7 @@ from mast_swarm import chance
 from mast_swarm.comms.config import Channel, periods
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.failures import survivors
+from mast_swarm.comms.handed import Handed
 from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.comms.lpac import DecentralLPAC
 from mast_swarm.comms.relay import Held, Relay
@@ -26,6 +28,7 @@ from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, load_learned
 from mast_swarm.observation import Heard, Mark, Observed, unmarked
 from mast_swarm.space import Graph
+from mast_swarm.survey import Survey
 from mast_swarm.tasks.base import Controller, factory
 from mast_swarm.tasks.registry import from_file, is_reference, task_of
 from mast_swarm.tasks.world import State, World, checked_command
@@ -91,7 +94,8 @@ def _among(observation: Observed, alive: Tensor) -> Observed:
 
 class Talking:
     """A controller whose robots tell each other over a channel what they sense: besides `start` it has
-    `tell(state, observation)` [B, N, W], and its `act` is given what every robot has heard."""
+    `tell(state, observation)` [B, N, W], and its `act` is given what every robot has heard. With a `survey` its robots
+    hand each other a map of where they have looked."""
 
     attention_radius: float | None = None
 
@@ -105,6 +109,7 @@ class Talking:
         self.seeds: Sequence[int] = ()
         self.held: Held | None = None
         self.graph: Graph | None = None
+        self.maps: Handed | None = None
 
     @property
     def alive(self) -> Tensor | None:
@@ -114,15 +119,21 @@ class Talking:
     def start(self, seeds: Sequence[int]) -> None:
         self.controller.start(seeds)
         self.seeds, self.held, self.graph = seeds, None, None
+        survey: Survey | None = getattr(self.controller, "survey", None)
+        self.maps = None if survey is None else Handed(survey, self.relay)
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         said = self.controller.tell(state, observation)
         if self.held is None or self.graph is None:
             held = self.relay.start(self.seeds, said.shape[1], said.shape[2], like=said)
         else:
+            if self.maps is not None:
+                self.maps.hear(self.held, self.graph)
             held = self.relay.exchange(self.held, self.graph)
         self.graph = observation.graph
         self.held = held = self.relay.sample(held, said, observation.positions, observation.graph)
+        if self.maps is not None:
+            self.maps.look(held, observation)
         mark("relay")
         batch, robots = held.alive.shape
         environment = torch.arange(batch, device=said.device)[:, None, None]
@@ -132,10 +143,15 @@ class Talking:
         age = torch.where(newest >= 0, held.step - stamp_of(newest), -1)
         if self.failure:
             observation = _among(observation, held.alive)
-        command = self.controller.act(state, observation, Heard(age, news, self.hop))
+        searched = None if self.maps is None else partial(self._searched, self.maps, held, observation)
+        command = self.controller.act(state, observation, Heard(age, news, self.hop, searched))
         command = checked_command(command, tuple(state.positions.shape)) * held.alive[..., None]
         mark("control")
         return command
+
+    @staticmethod
+    def _searched(maps: Handed, held: Held, observation: Observed, command: Tensor, plan: Tensor) -> Tensor:
+        return maps.searched(command, plan, held.alive, observation.positions)
 
 
 def is_learned(actor: Actor) -> bool:

@@ -84,7 +84,9 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
     cost.check_fits(f"a world of {size} in {world.config.side:,.0f} m", environments * world.config.bytes, free, advice)
     for actor in actors:
         policy = getattr(actor, "policy", None)
-        survey = policy.survey(world.config.side) if isinstance(policy, Learned) else None
+        survey = getattr(getattr(actor, "controller", None), "survey", None)
+        if isinstance(policy, Learned):
+            survey = policy.survey(world.config.side)
         if survey is not None:
             advice = f"{fewer}, or a policy without maps"
             cost.check_fits(f"the maps of {size}", survey.bytes(environments, agents), free, advice)

@@ -23,6 +23,7 @@ TASK = Task(
         "searcher-K": f"{_HERE}.controllers:Searcher",
         "searcher-K-relay": f"{_HERE}.controllers:SearcherRelay",
         "dhba-K-map": f"{_HERE}.controllers:DhbaMap",
+        "dhba-K-relay-map": f"{_HERE}.controllers:DhbaRelayMap",
         "searcher-K-map": f"{_HERE}.controllers:SearcherMap",
         "searcher-K-relay-map": f"{_HERE}.controllers:SearcherRelayMap",
     },

@@ -48,7 +48,9 @@ class _ToGoal:
         way = torch.where(goal >= 0, way, 0.0) / (self.dt * self.max_speed)
         return way / torch.linalg.vector_norm(way, dim=-1, keepdim=True).clamp(min=1.0)
 
-    def _moved(self, goal: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
+    def _moved(
+        self, goal: Tensor, state: NavigationState, observation: NavigationObservation, heard: Heard | None = None
+    ) -> Tensor:
         """What robots with these goals do, [B, N, 2] in units of u_max."""
         return self._towards(goal, state)
 
@@ -74,22 +76,28 @@ class _Exploration:
     reach: float
     memory: int = 0  # places that robots remember and turn away from
     push: float = 2.0  # of all these places at most, against a heading of length 1
-    side: float | None = None  # m, of the world's square, where robots share a map of where they have looked
+    survey: Survey | None = None  # the maps of robots that share one of where they have looked
     seeds: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     trail: Trail | None = None
-    survey: Survey | None = None
 
     def start(self, seeds: Sequence[int]) -> None:
         self.seeds = as_tensor(seeds)
         self.trail = Trail(self.memory, 150.0, self.dt) if self.memory else None
-        self.survey = None if self.side is None else Survey(self.side, _CELL)
+        self.survey = None if self.survey is None else Survey(self.survey.side, self.survey.cell)
 
-    def command(self, plan: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
-        """Commands [B, N, 2] of a plan [B, N, 3]."""
+    def command(
+        self, plan: Tensor, state: NavigationState, observation: NavigationObservation, heard: Heard | None = None
+    ) -> Tensor:
+        """Commands [B, N, 2] of a plan [B, N, 3]. heard: what robots hold that talk; their maps are as late."""
         seeds, time = self.seeds.to(state.positions.device), state.step * (self.dt / self.time)
         away = None if self.trail is None else self.trail.away(state.positions)
         command = explored(plan, observation.landmark, seeds, time, self.reach, away, self.push)
-        return command if self.survey is None else self.survey.commanded(command, plan, observation)
+        if self.survey is None:
+            return command
+        if heard is None:
+            return self.survey.commanded(command, plan, observation)
+        assert heard.searched is not None  # who lets robots talk has seen the survey
+        return heard.searched(command, plan)
 
 
 class _Exploring(_ToGoal):
@@ -112,17 +120,24 @@ class _Exploring(_ToGoal):
         super().start(seeds)
         self._exploration.start(seeds)
 
-    def _moved(self, goal: Tensor, state: NavigationState, observation: NavigationObservation) -> Tensor:
-        return self._exploration.command(self._plan(goal, state), state, observation)
+    def _moved(
+        self, goal: Tensor, state: NavigationState, observation: NavigationObservation, heard: Heard | None = None
+    ) -> Tensor:
+        return self._exploration.command(self._plan(goal, state), state, observation, heard)
 
 
 class _Mapped(_Exploring):
-    """In front of a controller whose robots explore: they search by a map of where their component has looked, which
-    all of it share at once, and explore where nothing is left to search."""
+    """In front of a controller whose robots explore: they search by a map of where they have looked, and explore where
+    nothing is left to search. All of a component share the map at once; robots that talk hand it on, hop by hop."""
 
     def __init__(self, *numbers: int, dt: float, max_speed: float, config: NavigationConfig) -> None:
         super().__init__(*numbers, dt=dt, max_speed=max_speed)
-        self._exploration.side = config.side
+        self._exploration.survey = Survey(config.side, _CELL)
+
+    @property
+    def survey(self) -> Survey | None:
+        """The robots' maps: those of the episode that was started last."""
+        return self._exploration.survey
 
 
 class Lsap(_ToGoal):
@@ -231,7 +246,7 @@ class DhbaRelay(_ToGoal):
         return self.solved(state, observation, heard)[0]
 
     def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
-        return self._moved(self.goals(state, observation, heard), state, observation)
+        return self._moved(self.goals(state, observation, heard), state, observation, heard)
 
 
 class DhbaRelayExplore(_Exploring, DhbaRelay):
@@ -327,8 +342,12 @@ class SearcherRelay(_Searching, DhbaRelay):
 
     def act(self, state: NavigationState, observation: NavigationObservation, heard: Heard) -> Tensor:
         plan = self._searched(*self.solved(state, observation, heard), state, observation.goals_seen)
-        return self._exploration.command(plan, state, observation)
+        return self._exploration.command(plan, state, observation, heard)
+
+
+class DhbaRelayMap(_Mapped, DhbaRelayExplore):
+    """As dhba-K-relay-explore, but robots without a goal search by a map that they hand on, one hop per tau."""
 
 
 class SearcherRelayMap(_Mapped, SearcherRelay):
-    """As searcher-K-relay, but robots without a goal search by a map that they share; maps have no delay."""
+    """As searcher-K-relay, but robots without a goal search by a map that they hand on, one hop per tau."""
