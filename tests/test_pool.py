@@ -110,10 +110,62 @@ def unsendable() -> object:
     return lambda: 1
 
 
-@pytest.mark.parametrize(("function", "told"), [(odd, "Odd: odd"), (unsendable, "lambda")])
-def test_what_no_other_process_can_read_is_told(function: Callable[[], object], told: str) -> None:
-    with pytest.raises((RuntimeError, AttributeError), match=told):
+class OddInput(MastError):
+    """Bad input that is not made again from what it says."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
+def odd_input() -> None:
+    raise OddInput("three", "a file of two")
+
+
+class Mute(Exception):
+    """One that cannot even be told."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__()
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def mute() -> None:
+    raise Mute(1, 2)
+
+
+class Unreadable:
+    """What a process is given, and cannot make again."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "told"),
+    [
+        (odd, RuntimeError, "Odd: odd"),
+        (unsendable, AttributeError, "lambda"),
+        (odd_input, MastError, "^three in a file of two$"),
+        (mute, RuntimeError, "Mute: an error that cannot be told"),
+    ],
+)
+def test_what_no_other_process_can_read_is_told(
+    function: Callable[[], object], kind: type[Exception], told: str
+) -> None:
+    with pytest.raises(kind, match=told):
         list(Local(2).run([Job("a", square, (1,)), Job("b", function)]))
+    assert not active_children()
+
+
+def test_work_that_no_process_can_read_is_told() -> None:
+    """It is no process that died, for which the work would be tried again."""
+    with pytest.raises(ValueError, match="no number"):
+        list(Local(2).run([Job("a", square, (1,)), Job("b", square, (Unreadable(),))]))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="lambda"):  # what cannot be sent at all
+        list(Local(2).run([Job("a", square, (1,)), Job("b", lambda: 1)]))
+    assert not active_children()
 
 
 def test_what_dies_again_and_again_is_named() -> None:
@@ -266,6 +318,25 @@ def test_work_that_ends_in_its_own_time_holds_nobody_up(tmp_path: Path, number: 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
     assert (out, errors) == (f"{told}\n", "") and run.returncode == 0
+
+
+_ABANDONED = """
+from mast_swarm.pool import Job, Local
+
+if __name__ == "__main__":
+    for kept in (running := Local(2).run([Job(str(n), abs, (n,)) for n in range(9)])):
+        break
+    from mast_swarm.workers import Worker
+    worker = Worker(1)  # nor is it ended by anybody
+"""
+
+
+def test_processes_that_nobody_ends_do_not_keep_the_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "abandoned.py").write_text(_ABANDONED)
+    told = subprocess.run(
+        [sys.executable, str(tmp_path / "abandoned.py")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == told.stderr == ""
 
 
 def test_nobody_at_an_address_is_found_out_quickly() -> None:

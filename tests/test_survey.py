@@ -165,7 +165,24 @@ def _maps(actor: Any) -> Survey:
     return survey
 
 
-def _run(channel: Channel | None, steps: int = 12, drives: str | Policy | None = None) -> tuple[Loop, list[Tensor]]:
+class Asker:
+    """A controller of somebody's own, whose robots talk, and which calls something else its survey."""
+
+    survey = "ask the neighbours"
+
+    def start(self, seeds: Any) -> None:
+        pass
+
+    def tell(self, state: Any, observation: Any) -> Tensor:
+        return state.positions
+
+    def act(self, state: Any, observation: Any, heard: Any) -> Tensor:
+        return torch.zeros_like(state.positions)
+
+
+def _run(
+    channel: Channel | None, steps: int = 12, drives: str | Policy | Asker | None = None
+) -> tuple[Loop, list[Tensor]]:
     world = Navigation(NavigationConfig(agents=14))
     loop = Loop(world, make_actor(drives or _policy(), world, channel))
     places = []
@@ -245,6 +262,12 @@ def test_a_controller_forgets_its_maps_between_episodes() -> None:
             found.append(actor.controller.survey.maps)  # type: ignore[attr-defined]
             actor.start([4])
         assert torch.equal(*found)
+
+
+def test_what_a_controller_calls_its_survey_may_be_no_map() -> None:
+    loop, _ = _run(Channel(delay=1.0), 2, drives=Asker())
+    assert loop.actor.maps is None  # type: ignore[attr-defined]
+    evaluation._check_memory(loop.world, [loop.actor], 1)
 
 
 def test_a_task_that_does_not_say_what_is_sensed_is_refused() -> None:

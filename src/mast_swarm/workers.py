@@ -7,14 +7,15 @@ that a signal ends while it holds the lock leaves the others, and the command th
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from multiprocessing.util import Finalize
 from typing import Any
 
 from mast_swarm.errors import MastError, told_by
@@ -33,21 +34,30 @@ class Worker:
         """threads: of the libraries that compute."""
         context = get_context("spawn")
         self.connection, there = context.Pipe()
+        Finalize(self, self.connection.close, exitpriority=0)  # before the interpreter's end waits for all processes
         self.process = context.Process(target=_serve, args=(there, threads))
-        with _interrupts("SIG_BLOCK"), there:
-            self.process.start()
+        if os.name == "posix":  # what the first process would start too, and lets Ctrl-C through at its end
+            resource_tracker.ensure_running()
+        try:
+            with _interrupts("SIG_BLOCK"), there:
+                self.process.start()
+        except BaseException:  # also a Ctrl-C that has waited
+            self.connection.close()
+            raise
 
     def begin(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Give it work."""
+        packed = ForkingPickler.dumps((function, arguments))
         with suppress(OSError):  # it has died, as `found` will say
-            self.connection.send((function, arguments))
+            self.connection.send_bytes(packed)
 
     def found(self) -> Any:
         """What the work gave; raises its error."""
         try:
-            done, found = self.connection.recv()
+            packed = self.connection.recv_bytes()
         except (EOFError, OSError):
             raise Died from None
+        done, found = ForkingPickler.loads(packed)
         if not done:
             raise found
         return found
@@ -84,9 +94,10 @@ def _serve(connection: Connection, threads: int) -> None:
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
     with suppress(EOFError, OSError):  # nobody is there any more
         while True:
-            function, arguments = connection.recv()
+            given = connection.recv_bytes()
             answer: tuple[bool, Any]
             try:
+                function, arguments = ForkingPickler.loads(given)
                 answer = True, work(function, *arguments)
             except KeyboardInterrupt as stopped:
                 if told_by(stopped) == signal.SIGTERM:  # this process alone is to end: its work is done elsewhere
@@ -95,21 +106,29 @@ def _serve(connection: Connection, threads: int) -> None:
             except BaseException as error:
                 answer = False, _portable(error)
             try:
-                connection.send(answer)
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
-                connection.send((False, _portable(error)))
+                packed = ForkingPickler.dumps(answer)
+            except Exception as error:  # whatever a class says when it is to be sent
+                packed = ForkingPickler.dumps((False, _portable(error)))
+            connection.send_bytes(packed)
 
 
 def _portable(error: BaseException) -> BaseException:
     """The error, or one in its place where another process could not read it; one that is not ours says where it comes
     from."""
-    if isinstance(error, MastError):
-        return error
     try:
-        pickle.loads(pickle.dumps(error))
+        kept = type(ForkingPickler.loads(ForkingPickler.dumps(error))) is type(error)
     except Exception:  # whatever its class does when it is made again
-        error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
-    error.add_note(f"in a process that worked for this one:\n{''.join(traceback.format_exception(error))}")
+        kept = False
+    if not kept:
+        try:
+            told = str(error)
+        except Exception:
+            told = "an error that cannot be told"
+        kind: Callable[[str], BaseException] = MastError if isinstance(error, MastError) else RuntimeError
+        told = told if isinstance(error, MastError) else f"{type(error).__name__}: {told}"
+        error = kind(told).with_traceback(error.__traceback__)
+    if not isinstance(error, MastError):
+        error.add_note(f"in a process that worked for this one:\n{''.join(traceback.format_exception(error))}")
     return error
 
 

@@ -163,6 +163,12 @@ def test_an_evaluation_goes_on_where_it_was_stopped(
     another = {**files, "config.json": files["config.json"] + b"\n"}
     found = run(cell, another, "cpu", str(tmp_path / "stopped"))  # nothing of the policy before
     assert ran[4:] == [[0], [1], [2]] and "resumed" not in found.about
+    stop = 8
+    with pytest.raises(KeyboardInterrupt):
+        run(cell, files, "cpu", str(tmp_path / "stopped"))
+    stop = 99
+    (tmp_path / "stopped").rename(tmp_path / "moved")  # its settings name a folder that is not there any more
+    assert run(cell, files, "cpu", str(tmp_path / "moved")).table == whole and ran[8:] == [[0], [1], [2]]
 
 
 def test_a_policy_that_was_trained_is_not_lost_before_it_is_kept(

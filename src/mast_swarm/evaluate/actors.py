@@ -119,8 +119,8 @@ class Talking:
     def start(self, seeds: Sequence[int]) -> None:
         self.controller.start(seeds)
         self.seeds, self.held, self.graph = seeds, None, None
-        survey: Survey | None = getattr(self.controller, "survey", None)
-        self.maps = None if survey is None else Handed(survey, self.relay)
+        survey = getattr(self.controller, "survey", None)
+        self.maps = Handed(survey, self.relay) if isinstance(survey, Survey) else None
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         said = self.controller.tell(state, observation)

@@ -28,6 +28,7 @@ from mast_swarm.files import new_folder, read_json
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.learned import Learned
 from mast_swarm.pool import Job, pool
+from mast_swarm.survey import Survey
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.world import World
 
@@ -87,7 +88,7 @@ def _check_memory(world: World[Any, Any], actors: list[Actor], environments: int
         survey = getattr(getattr(actor, "controller", None), "survey", None)
         if isinstance(policy, Learned):
             survey = policy.survey(world.config.side)
-        if survey is not None:
+        if isinstance(survey, Survey):
             advice = f"{fewer}, or a policy without maps"
             cost.check_fits(f"the maps of {size}", survey.bytes(environments, agents), free, advice)
         config = getattr(policy, "config", None)

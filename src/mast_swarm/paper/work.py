@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from mast_swarm.evaluate.policies import fitting
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.evaluate.run import Interrupted, evaluate
 from mast_swarm.files import only_writer, read_json, write_json
+from mast_swarm.files import plain as plain_json
 from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
 from mast_swarm.paper.cells import WEIGHTS, Cell, Result, known_by
 from mast_swarm.paper.cities import FOLDER
@@ -51,7 +52,7 @@ def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Re
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
-        found = KINDS[cell.kind](cell, Path(folder), device, Path(scratch) / cell.key)
+        found = KINDS[cell.kind](cell, Path(folder), device, Path(scratch).resolve() / cell.key)
     about = {**_about(device, time.monotonic() - began), **found.about}
     if files:
         about[WEIGHTS] = known_by(files)
@@ -165,13 +166,15 @@ def _evaluate(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     with only_writer(scratch):
         given = {path.name: path.read_bytes() for path in folder.iterdir()}
         precision = precision_on(pick_device(device).type)
+        task, config = _evaluation(cell.settings, policy, device)
+        said = json.dumps(asdict(config), default=plain_json)
         mine = {"version": __version__, "precision": precision, WEIGHTS: known_by(given) if given else ""}
+        mine |= {"settings": hashlib.sha256(said.encode()).hexdigest()[:16]}  # of another version, or elsewhere
         before = read_json(state) or {}
         if mine != {name: before.get(name) for name in mine}:
-            _clear(run, policy)
+            _clear(state, run, policy)
             shutil.copytree(folder, policy)
             before = mine
-        task, config = _evaluation(cell.settings, policy, device)
         resumed, line = run.exists(), lines()
 
         def spent() -> float:
@@ -186,14 +189,15 @@ def _evaluate(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
         finally:
             write_json(state, mine | {"seconds": spent()})
             if not run.exists():  # nothing was finished
-                _clear(policy, state)
+                _clear(state, policy)
         table = pq.read_table(run / "episodes.parquet")
-        _clear(run, policy, state)
+        _clear(state, run, policy)
     about = {"resumed": True, "seconds": spent()} if resumed else {}
     return Result(thinned(table, config.world.dt), {"precision": precision, **about})
 
 
 def _clear(*paths: Path) -> None:
+    """Remove them in this order: what says that others can be gone on with comes first."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path)
