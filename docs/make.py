@@ -40,7 +40,7 @@ def success(path: str, times: tuple[float, ...]) -> str:
 FORGETTING = "1 s per hop, `--max-age 30`"
 RIVALS = {  # a row's name: the file, the policy there, the delay of its news
     f"`{make_sharp.NAME}`": ("sharp-map", "mast-m-sharp", FORGETTING),
-    f"{make_sharp.BARE}": ("sharp", "mast-m-sharp", FORGETTING),
+    f"{make_sharp.BARE}": ("trials/sharp-alone", "mast-m-sharp", FORGETTING),
     "`mast-m`": ("m-delay-1", "mast-m", "1 s per hop"),
     "`mast-m-paper`": ("paper-recipe-alone", "m-paper", "1 s per hop"),
     "`searcher-250-relay`": ("searchers", "searcher-250-relay", FORGETTING),

@@ -248,6 +248,18 @@ def test_a_run_goes_on_with_the_arithmetic_that_it_began_with(tmp_path: Path) ->
     assert json.loads((folder / "config.json").read_text())["precision"] == "bf16" and summary["complete"] is True
 
 
+def test_a_policy_that_was_trained_again_does_not_go_on_with_what_an_earlier_one_did(
+    tmp_path: Path, policy_folder: Path
+) -> None:
+    mine = shutil.copytree(policy_folder, tmp_path / "mine")
+    folder, summary = evaluate("navigation", small(tmp_path / "run", episodes=1, steps=2, policy=(str(mine), "lsap")))
+    assert list(summary["weights"]) == ["mine"]
+    assert evaluate("navigation", small(folder, episodes=1, steps=2, policy=(str(mine), "lsap"), resume=True))
+    (mine / "config.json").write_text((mine / "config.json").read_text() + "\n")
+    with pytest.raises(MastError, match=r"settings differ \(weights \{'mine'"):
+        evaluate("navigation", small(folder, episodes=1, steps=2, policy=(str(mine), "lsap"), resume=True))
+
+
 def test_robots_alone_are_few_at_once_on_a_cpu_so_that_little_is_lost(policy_folder: Path) -> None:
     world = Navigation(NavigationConfig(agents=100))
     alone = make_actor(str(policy_folder), world, Channel(delay=1.0))

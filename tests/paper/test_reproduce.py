@@ -19,7 +19,7 @@ from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import Interrupted
 from mast_swarm.paper import run as running
 from mast_swarm.paper import work
-from mast_swarm.paper.cells import Cell, Result, Store
+from mast_swarm.paper.cells import Cell, Result, Store, weights
 from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
@@ -343,6 +343,23 @@ def test_evaluations_made_elsewhere_are_taken_over(tmp_path: Path, capsys: pytes
     assert found.table.num_rows == 2 * 13 and found.about["from"] == "run/summary.json"
     assert mast("reproduce", "--adopt", folder, "--out", out) == 0
     assert "0 cells taken over" in capsys.readouterr().out.splitlines()[-1]
+    late = (*args[:-1], tmp_path / "late", "--delay", 1.0, "--max-age", 30.0)
+    assert mast("evaluate", "navigation", "--policy", "mast-m-sharp", "searcher-250-relay", *late) == 0
+    assert mast("reproduce", "--adopt", tmp_path / "late", "--out", out) == 0
+    assert Store(out).load(cells["mast-m-sharp"]) is not None and Store(out).load(cells["mast-m"]) is None
+    assert Store(out).load(cells["searcher-250-relay"]) is not None
+
+
+def test_evaluations_of_other_weights_are_not_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("--agents", 5, "--episodes", 1, "--steps", 2, "--seed", 3, "--device", "cpu", "--out", tmp_path / "run")
+    assert mast("evaluate", "navigation", "--policy", "mast-m", *args) == 0
+    summary = tmp_path / "run" / "summary.json"
+    found = json.loads(summary.read_text())
+    assert found["weights"] == {"mast-m": weights("navigation", "mast-m")}
+    summary.write_text(json.dumps(found | {"weights": {"mast-m": "0123456789abcdef"}}))
+    capsys.readouterr()
+    assert mast("reproduce", "--adopt", tmp_path / "run", "--out", tmp_path / "out") == 2
+    assert "is of other weights of mast-m than" in one_line(capsys)
 
 
 def test_cells_of_which_only_means_are_known_are_run_again_to_be_paired(

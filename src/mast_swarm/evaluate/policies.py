@@ -53,6 +53,17 @@ def find_learned(name: str | Path, task: str) -> str:
     raise unknown("policy", name, [*own.controller_names, *short])
 
 
+def known_by(policies: Sequence[str], task: str) -> dict[str, str]:
+    """By their labels what the learned ones among these policies are known by: their settings and weights in 16
+    digits."""
+    found, own, shipped = {}, tasks.find(task), zoo.policies()
+    for label, policy in zip(labels(policies, task), policies, strict=True):
+        if not own.has_controller(policy) and not tasks.is_reference(policy):
+            name = find_learned(policy, task)
+            found[label] = zoo.known_by(shipped.get(name) or Path(name))
+    return found
+
+
 def _shipped(name: str, task: str) -> str | None:
     """The full name of a policy that comes with a package; None if there is none of that name."""
     return next((full for full in (name, f"{task}/{name}") if full in zoo.policies()), None)

@@ -20,7 +20,7 @@ from mast_swarm.evaluate import cost
 from mast_swarm.evaluate.actors import Actor, Decentral, is_learned, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig, Precision, precision_on, settled
 from mast_swarm.evaluate.measure import free_memory
-from mast_swarm.evaluate.policies import fitting, labels
+from mast_swarm.evaluate.policies import fitting, known_by, labels
 from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
@@ -129,7 +129,8 @@ def evaluate(
     world, actors = prepare(named, config)
     config = dataclasses.replace(config, precision=_precision(config, world.device.type))
     folder = config.out or new_folder(Path("runs") / f"evaluate-{named}-{datetime.now():%Y%m%d-%H%M%S}")
-    results = Results(folder, _resolved(named, config), config.resume, made=config.out is None)
+    resolved = _resolved(named, config)
+    results = Results(folder, resolved, config.resume, made=config.out is None)
     before = results.completed()
     if before is not None:
         return folder, before
@@ -147,7 +148,8 @@ def evaluate(
         raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
     finally:
         used = config.precision if any(map(is_learned, actors.values())) else "fp32"
-        summary = results.finish(complete, {**_about(named, world.device), "precision": used})
+        about = {**_about(named, world.device), "precision": used, "weights": resolved["weights"]}
+        summary = results.finish(complete, about)
     return folder, summary
 
 
@@ -298,7 +300,8 @@ def _resolved(task: str, config: EvaluateConfig) -> dict[str, Any]:
     plain = dataclasses.asdict(config)
     for name in ("out", "resume", "device", "batch", "ray", "gpus"):
         plain.pop(name)
-    return {"task": task, **tasks.source(task), **plain.pop("world"), **plain}
+    known = {"weights": known_by(config.policy, task)}
+    return {"task": task, **tasks.source(task), **plain.pop("world"), **plain, **known}
 
 
 def _about(task: str, device: torch.device) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from mast_swarm import __version__
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.cards import CARD_FILE, read_card, read_claims
 from mast_swarm.files import whole_file
-from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE, Learned
+from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import load_learned
 from mast_swarm.robot.extras import needed
 from mast_swarm.tasks import registry
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 README = "README.md"
 _FILES = (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE, README)

@@ -26,13 +26,13 @@ from mast_swarm.interop.graphs import Function, functions
 from mast_swarm.interop.manifest import describe, sha256
 from mast_swarm.interop.parity import Difference, compare, real_world
 from mast_swarm.model.config import ModelConfig
-from mast_swarm.model.learned import WEIGHTS_FILE, Learned
+from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import config_of, load_learned
 from mast_swarm.robot.exported import MANIFEST, Exported, read_manifest
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import WorldConfig
 from mast_swarm.train.config import from_run
-from mast_swarm.zoo import CONFIG_FILE
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 OPSET = 17
 LIMIT = 1e-4  # of the difference between fp32 files and torch, in units of the longest command

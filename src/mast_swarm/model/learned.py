@@ -21,9 +21,7 @@ from mast_swarm.kernels import on_gpu
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.observation import Observed
 from mast_swarm.survey import Survey
-
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 
 class Learned(nn.Module):

@@ -18,8 +18,6 @@ from mast_swarm.model.attention import Pattern, Weighed, allowed
 from mast_swarm.model.config import ModelConfig, PolicyConfig
 from mast_swarm.model.encoding import Rotation, make_encoding, near_origin
 from mast_swarm.model.learned import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
     Learned,
     Observed,
     check_finite,
@@ -34,6 +32,7 @@ from mast_swarm.model.perception import make_perception
 from mast_swarm.model.windowed import prepare
 from mast_swarm.space import components, reachable
 from mast_swarm.survey import Survey
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 
 class Policy(Learned):

@@ -64,10 +64,14 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
         who = _named(task, policy)
         if who is None:
             continue  # a folder's name: nobody can tell today which weights those were
+        measured = found.get("weights", {}).get(policy)  # older ones do not say it
+        if measured is not None and isinstance(who, str) and measured != weights(task, who):
+            raise MastError(f"{file} is of other weights of {policy} than those shipped now: evaluate it again")
         first, dt = rows[0], rows[0].get("dt", 1.0)
         settings = {name: first[name] for name in _WORLD[task] if name in first}
         settings |= {"episodes": first["episodes"], "steps": round(max(row["t"] for row in rows) / dt)}
-        cell = evaluation(task, who, **settings, seed=first["seed"], delay=first["delay"])
+        news = {name: first.get(name) for name in ("delay", "max_age")}
+        cell = evaluation(task, who, **settings, seed=first["seed"], **news)
         if episodes is not None:
             table = thinned(episodes.filter(pc.equal(episodes["policy"], policy)), dt)
         else:
@@ -80,9 +84,10 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
 
 
 def _check_usual(found: dict[str, Any], file: Path) -> None:
-    """A cell tells apart what `_WORLD` names and the delay: all else has to be as it is when nothing is said."""
+    """A cell tells apart what `_WORLD` names, the delay, and when news is forgotten: all else has to be as it is when
+    nothing is said."""
     task = tasks.find(found["task"])
-    kept = {"failure": 0.0, "loss": 0.0, "relay_radius": None, "max_age": None, "safe": False}
+    kept = {"failure": 0.0, "loss": 0.0, "relay_radius": None, "safe": False}
     usual = {**kept, **asdict(task.Config())}
     given = [{name: row[name] for name in kept if name in row} for row in found["rows"]]
     settings = read_json(file.parent / "config.json") or {}  # of a results folder: all that was asked for

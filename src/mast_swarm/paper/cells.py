@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from mast_swarm import zoo
 from mast_swarm.errors import MastError
 from mast_swarm.files import whole_file
-from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 _NOTES = b"mast"  # where a Parquet file holds what is said of the table
 FORM = 1  # of the files: a change here makes every cell anew
@@ -172,16 +172,7 @@ def known_by(files: Mapping[str, bytes]) -> str:
 def weights(task: str, policy: str) -> str | None:
     """What a shipped policy is known by: its settings and weights in 16 digits. None for what is not learned."""
     folder = zoo.policies().get(f"{task}/{policy}")
-    if folder is None:
-        return None
-    files = [folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)]
-    return _content(*((str(file), file.stat().st_mtime_ns) for file in files))
-
-
-@lru_cache
-def _content(*files: tuple[str, int]) -> str:
-    """The files' content in 16 digits; read again only when they change."""
-    return hashlib.sha256(b"".join(Path(path).read_bytes() for path, _ in files)).hexdigest()[:16]
+    return None if folder is None else zoo.known_by(folder)
 
 
 def evaluation(task: str, policy: str | Cell, *, label: str = "", **settings: Any) -> Cell:
@@ -198,7 +189,7 @@ def evaluation(task: str, policy: str | Cell, *, label: str = "", **settings: An
 
 def _label(policy: str, given: Mapping[str, Any]) -> str:
     """What an evaluation is called: the policy, and the settings in which experiments differ."""
-    marks = {"agents": "n", "features": "f", "side": "s", "delay": "d"}
+    marks = {"agents": "n", "features": "f", "side": "s", "delay": "d", "max_age": "a"}
     parts = [policy, *([given["scenario"]] if "scenario" in given else [])]
     return "-".join([*parts, *(f"{mark}{given[name]:g}" for name, mark in marks.items() if name in given)])
 

@@ -37,7 +37,8 @@ class Estimate:
         return self.half is not None and self.mean + self.half < 0
 
 
-_HOW = {"policy", "weights", "trained", "delay", "steps", "dt"}  # settings that leave the start states as they are
+# Settings that leave the start states as they are.
+_HOW = {"policy", "weights", "trained", "delay", "max_age", "steps", "dt"}
 
 
 class Measured:

@@ -30,7 +30,6 @@ from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.evaluate.run import Interrupted, evaluate
 from mast_swarm.files import only_writer, read_json, write_json
 from mast_swarm.files import plain as plain_json
-from mast_swarm.model.learned import CONFIG_FILE, WEIGHTS_FILE
 from mast_swarm.paper.cells import WEIGHTS, Cell, Result, known_by
 from mast_swarm.paper.cities import FOLDER
 from mast_swarm.space import components
@@ -41,6 +40,7 @@ from mast_swarm.train.family import rows_of, trainable_together
 from mast_swarm.train.run import train, train_family
 from mast_swarm.train.tune_config import TuneConfig
 from mast_swarm.view.terminal import lines
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 _ENDED = "ended"  # a file in the folder of a run that has ended: its result has not been kept yet
 INSTANTS = 81  # at most, that a table keeps of an episode: each 10 s of 800 s

@@ -21,7 +21,6 @@ from mast_swarm.files import new_folder
 from mast_swarm.interop.manifest import sha256
 from mast_swarm.interop.onnx import export, policy_folder
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.model.learned import WEIGHTS_FILE
 from mast_swarm.model.policy import config_of
 from mast_swarm.robot.apart import sensing_radius
 from mast_swarm.robot.exported import MANIFEST, read_manifest
@@ -32,7 +31,7 @@ from mast_swarm.swarm.config import SwarmConfig
 from mast_swarm.swarm.fleet import Fleet, free_ports
 from mast_swarm.swarm.results import Log, check_unused
 from mast_swarm.tasks import registry as tasks
-from mast_swarm.zoo import CONFIG_FILE
+from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
 
 _STARTING = 20.0  # seconds that processes have to get ready, and
 _EACH = 3.0  # seconds more for each of them

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 CONFIG_FILE = "config.json"  # what makes a folder one of a policy
+WEIGHTS_FILE = "model.safetensors"
 _FOLDERS: dict[str, Path] = {path.name: path for path in Path(__file__).parent.iterdir() if path.is_dir()}
 
 
@@ -21,3 +24,15 @@ def policies() -> dict[str, Path]:
         for file in folder.glob(f"*/{CONFIG_FILE}")
     }
     return dict(sorted(found.items()))
+
+
+def known_by(folder: Path) -> str:
+    """What the policy in a folder is known by: its settings and weights in 16 digits."""
+    files = [folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)]
+    return _content(*((str(file), file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache
+def _content(*files: tuple[str, int]) -> str:
+    """The files' content in 16 digits; read again only when they change."""
+    return hashlib.sha256(b"".join(Path(path).read_bytes() for path, _ in files)).hexdigest()[:16]
