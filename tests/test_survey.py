@@ -73,7 +73,7 @@ class Plain:
 @given(seed=st.integers(0, 10**6), robots=st.integers(1, 5))
 def test_robots_agree_with_the_rule_written_out(seed: int, robots: int) -> None:
     rng = np.random.default_rng(seed)
-    survey, plain = Survey(300.0, 40.0), [Plain(300.0, 40.0) for _ in range(robots)]
+    survey, plain = Survey(side=300.0, cell=40.0), [Plain(300.0, 40.0) for _ in range(robots)]
     places = rng.uniform(-200, 200, (robots, 2)).astype(np.float32)
     survey.begin(torch.from_numpy(places)[None])
     before, told = places.copy(), np.zeros(robots, bool)
@@ -111,7 +111,7 @@ def test_robots_agree_with_the_rule_written_out(seed: int, robots: int) -> None:
 
 def test_marks_are_never_taken_back_and_order_does_not_matter() -> None:
     generator = torch.Generator().manual_seed(0)
-    first, second = Survey(500.0, 25.0), Survey(500.0, 25.0)
+    first, second = Survey(side=500.0, cell=25.0), Survey(side=500.0, cell=25.0)
     places = torch.rand((1, 6, 2), generator=generator) * 400 - 200
     links = [torch.rand((1, 6, 6), generator=generator) < 0.5 for _ in range(2)]
     sights = torch.rand((1, 6, 3, 2), generator=generator) * 100
@@ -133,7 +133,7 @@ def test_with_fewer_goals_than_a_robot_can_sense_all_is_searched() -> None:
     observation = world.observe(world.reset([0]))
     sights = sights_of(observation)
     assert torch.isinf(sights[:, :, 2]).all() and torch.isfinite(sights[:, :, :2]).all()
-    survey = Survey(world.config.side, 25.0)
+    survey = Survey(side=world.config.side, cell=25.0)
     survey.begin(observation.positions)
     survey.look(observation.positions, sights)
     assert bool(survey.maps[:, :, 1].all())
@@ -165,24 +165,7 @@ def _maps(actor: Any) -> Survey:
     return survey
 
 
-class Asker:
-    """A controller of somebody's own, whose robots talk, and which calls something else its survey."""
-
-    survey = "ask the neighbours"
-
-    def start(self, seeds: Any) -> None:
-        pass
-
-    def tell(self, state: Any, observation: Any) -> Tensor:
-        return state.positions
-
-    def act(self, state: Any, observation: Any, heard: Any) -> Tensor:
-        return torch.zeros_like(state.positions)
-
-
-def _run(
-    channel: Channel | None, steps: int = 12, drives: str | Policy | Asker | None = None
-) -> tuple[Loop, list[Tensor]]:
+def _run(channel: Channel | None, steps: int = 12, drives: str | Policy | None = None) -> tuple[Loop, list[Tensor]]:
     world = Navigation(NavigationConfig(agents=14))
     loop = Loop(world, make_actor(drives or _policy(), world, channel))
     places = []
@@ -264,17 +247,14 @@ def test_a_controller_forgets_its_maps_between_episodes() -> None:
         assert torch.equal(*found)
 
 
-def test_what_a_controller_calls_its_survey_may_be_no_map() -> None:
-    loop, _ = _run(Channel(delay=1.0), 2, drives=Asker())
-    assert loop.actor.maps is None  # type: ignore[attr-defined]
-    evaluation._check_memory(loop.world, [loop.actor], 1)
-
-
 def test_a_task_that_does_not_say_what_is_sensed_is_refused() -> None:
     world = Coverage(CoverageConfig(agents=2, features=2, side=64.0))
     with pytest.raises(MastError, match="does not say what they sense"):
         sights_of(world.observe(world.reset([0])))
     assert Policy(PolicyConfig(task="navigation", layers=1, heads=1, head_dim=8)).survey(1000.0) is None
+    for side, cell in ((1000.0, 0.0), (25.0, 1000.0), (math.inf, 25.0), (1000.0, -1.0)):
+        with pytest.raises(MastError, match=r"a map with side = .* smaller cells"):
+            Survey(side=side, cell=cell)
     with pytest.raises(MastError, match="exploration_survey"):
         PolicyConfig(task="navigation", exploration_survey=-1.0)
 

@@ -12,6 +12,7 @@ Symbols: B environments, N robots, K things that a robot senses, C = A x A cells
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -59,7 +60,7 @@ def guided(command: Tensor, prediction: Tensor, way: Tensor) -> Tensor:
     return torch.where(searching, prediction[..., 2:].clamp(0, 1) * way.to(command.dtype), command)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Survey:
     """The maps of all robots, and who searches. A record of tensors, so that it can be part of a CUDA graph.
 
@@ -73,6 +74,13 @@ class Survey:
     place: Tensor = field(default_factory=lambda: torch.zeros(0))  # [B, N, 2] m: where robots were when last told ...
     searching: Tensor = field(default_factory=lambda: torch.zeros(0))  # [B, N] bool: ... and whether they searched
     chosen: Tensor = field(default_factory=lambda: torch.zeros(0))  # [B, N] int64: the cell that each goes to; C: none
+
+    def __post_init__(self) -> None:
+        if not (0 < self.side < math.inf and 0 < self.cell <= self.side + 2 * BORDER):
+            raise MastError(
+                f"a map with side = {self.side:g} m and cell = {self.cell:g} m: give the side of the world's square, "
+                "and smaller cells"
+            )
 
     @cached_property
     def along(self) -> int:

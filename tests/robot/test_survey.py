@@ -56,7 +56,7 @@ def batched(story: Story, side: float, cell: float, tau: float) -> tuple[teams.S
     timing = Timing(Channel(delay=tau), 1.0)
     now = SimpleNamespace(step=-1)
     relay: Any = SimpleNamespace(timing=timing, heard=lambda *_: torch.from_numpy(story.hears[now.step])[None])
-    maps = teams.Survey(side, cell)
+    maps = teams.Survey(side=side, cell=cell)
     handed = team_handed.Handed(maps, relay)
     alive = torch.ones(1, story.robots, dtype=torch.bool)
 

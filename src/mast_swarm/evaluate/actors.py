@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,24 +11,19 @@ import torch
 from torch import Tensor
 
 from mast_swarm import chance
-from mast_swarm.comms.config import Channel, periods
+from mast_swarm.comms.config import Channel
 from mast_swarm.comms.decentral import DecentralPolicy
-from mast_swarm.comms.failures import survivors
-from mast_swarm.comms.handed import Handed
-from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.comms.lpac import DecentralLPAC
-from mast_swarm.comms.relay import Held, Relay
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.controlled import Controlled, Talking, controlled
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC
 from mast_swarm.model.policy import Policy, load_learned
-from mast_swarm.observation import Heard, Mark, Observed, unmarked
-from mast_swarm.space import Graph
-from mast_swarm.survey import Survey
+from mast_swarm.observation import Mark, Observed, unmarked
 from mast_swarm.tasks.base import Controller, factory
 from mast_swarm.tasks.registry import from_file, is_reference, task_of
-from mast_swarm.tasks.world import State, World, checked_command
+from mast_swarm.tasks.world import State, World
 
 
 @runtime_checkable
@@ -46,112 +38,6 @@ class Actor(Protocol):
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         """Commands [B, N, 2] in units of u_max."""
-
-
-class Controlled:
-    """A controller that is not learned. Of a channel it meets the failures alone: it sends no messages."""
-
-    attention_radius: float | None = None
-    channel: Channel | None = None
-
-    def __init__(self, controller: Controller, channel: Channel | None = None) -> None:
-        self.controller, self.failing = controller, channel if channel is not None and channel.failure else None
-        self.failure = 0.0 if channel is None else channel.failure
-        self.seeds: Sequence[int] = ()
-        self.alive: Tensor | None = None  # [B, N] bool
-        self.instant = 0
-
-    def start(self, seeds: Sequence[int]) -> None:
-        self.controller.start(seeds)
-        self.seeds, self.alive, self.instant = seeds, None, 0
-
-    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
-        if self.failing is not None:
-            observation = self._less_failed(self.failing, observation)
-        command = checked_command(self.controller.act(state, observation), tuple(state.positions.shape))
-        mark("control")
-        return command if self.alive is None else command * self.alive[..., None]
-
-    def _less_failed(self, channel: Channel, observation: Observed) -> Observed:
-        """The observation where nobody hears the robots that have failed by now, nor do they hear: the same robots at
-        the same instants as under a policy that every robot runs alone."""
-        places = observation.positions
-        if self.alive is None:
-            self.alive = torch.ones(places.shape[:2], dtype=torch.bool, device=places.device)
-        else:
-            keys = chance.keys_of(channel.seed, self.seeds, places.device)
-            self.alive = survivors(self.alive, keys, self.instant, channel.failure)
-            self.instant += 1
-        return _among(observation, self.alive)
-
-
-def _among(observation: Observed, alive: Tensor) -> Observed:
-    """The observation where only the living, [B, N] bool, hear and are heard."""
-    less = copy.copy(observation)
-    object.__setattr__(less, "graph", observation.graph.among(alive))  # of a copy, which may be frozen
-    return less
-
-
-class Talking:
-    """A controller whose robots tell each other over a channel what they sense: besides `start` it has
-    `tell(state, observation)` [B, N, W], and its `act` is given what every robot has heard. With a `survey` its robots
-    hand each other a map of where they have looked."""
-
-    attention_radius: float | None = None
-
-    def __init__(self, controller: Any, channel: Channel, dt: float) -> None:
-        self.controller = controller
-        if channel.relay_radius == "auto":  # what a controller reads may come from anywhere
-            channel = replace(channel, relay_radius=None)
-        self.channel: Channel | None = channel
-        self.failure = channel.failure
-        self.relay, self.hop = Relay(channel, dt), periods(channel.delay, dt)
-        self.seeds: Sequence[int] = ()
-        self.held: Held | None = None
-        self.graph: Graph | None = None
-        self.maps: Handed | None = None
-
-    @property
-    def alive(self) -> Tensor | None:
-        """Who has not failed by now, [B, N] bool; None before the first decision."""
-        return None if self.held is None else self.held.alive
-
-    def start(self, seeds: Sequence[int]) -> None:
-        self.controller.start(seeds)
-        self.seeds, self.held, self.graph = seeds, None, None
-        survey = getattr(self.controller, "survey", None)
-        self.maps = Handed(survey, self.relay) if isinstance(survey, Survey) else None
-
-    def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
-        said = self.controller.tell(state, observation)
-        if self.held is None or self.graph is None:
-            held = self.relay.start(self.seeds, said.shape[1], said.shape[2], like=said)
-        else:
-            if self.maps is not None:
-                self.maps.hear(self.held, self.graph)
-            held = self.relay.exchange(self.held, self.graph)
-        self.graph = observation.graph
-        self.held = held = self.relay.sample(held, said, observation.positions, observation.graph)
-        if self.maps is not None:
-            self.maps.look(held, observation)
-        mark("relay")
-        batch, robots = held.alive.shape
-        environment = torch.arange(batch, device=said.device)[:, None, None]
-        newest = held.newest  # of lists a table is made each time
-        slot = slot_of(newest).clamp_max(held.messages.shape[1] - 1)
-        news = held.messages[environment, slot, torch.arange(robots, device=said.device)]
-        age = torch.where(newest >= 0, held.step - stamp_of(newest), -1)
-        if self.failure:
-            observation = _among(observation, held.alive)
-        searched = None if self.maps is None else partial(self._searched, self.maps, held, observation)
-        command = self.controller.act(state, observation, Heard(age, news, self.hop, searched))
-        command = checked_command(command, tuple(state.positions.shape)) * held.alive[..., None]
-        mark("control")
-        return command
-
-    @staticmethod
-    def _searched(maps: Handed, held: Held, observation: Observed, command: Tensor, plan: Tensor) -> Tensor:
-        return maps.searched(command, plan, held.alive, observation.positions)
 
 
 def is_learned(actor: Actor) -> bool:
@@ -300,12 +186,7 @@ def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None =
         raise MastError(
             f"{name} cannot be made: {error}; the class takes dt and max_speed as keywords, and config if it names it"
         ) from None
-    for method in ("start", "act"):
-        if not hasattr(controller, method):
-            raise MastError(f"{name} has no method {method}: a controller has start(seeds) and act(state, observation)")
-    if hasattr(controller, "tell"):
-        return Talking(controller, channel or Channel(), config.dt)
-    return Controlled(controller, channel)
+    return controlled(controller, name, channel, config.dt, config.side)
 
 
 def _learned_actor(policy: Learned, name: str, world: World[Any, Any], channel: Channel | None) -> Actor:

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from mast_swarm.comms.decentral import Attended, DecentralPolicy
 from mast_swarm.comms.held import RelayState
-from mast_swarm.evaluate.actors import Actor, Central, Controlled, Decentral, Talking
+from mast_swarm.evaluate.actors import Actor, Central, Decentral
+from mast_swarm.evaluate.controlled import Controlled, Talking
 from mast_swarm.model.policy import Policy
 
 if TYPE_CHECKING:

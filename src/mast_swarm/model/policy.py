@@ -163,7 +163,7 @@ class Policy(Learned):
     def survey(self, side: float) -> Survey | None:
         """As in `Learned`: where the policy explores and has a map."""
         cell = self.config.exploration_survey
-        return Survey(side, cell) if cell is not None and self.config.exploration_time else None
+        return Survey(side=side, cell=cell) if cell is not None and self.config.exploration_time else None
 
     def command(
         self, prediction: Tensor, landmark: Tensor, seeds: Tensor, time: Tensor, away: Tensor | None = None

@@ -12,7 +12,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from mast_swarm.comms.config import Channel
-from mast_swarm.evaluate.actors import Talking, make_actor
+from mast_swarm.evaluate.actors import make_actor
+from mast_swarm.evaluate.controlled import Talking
 from mast_swarm.evaluate.loop import Loop
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation

@@ -83,7 +83,7 @@ class _Exploration:
     def start(self, seeds: Sequence[int]) -> None:
         self.seeds = as_tensor(seeds)
         self.trail = Trail(self.memory, 150.0, self.dt) if self.memory else None
-        self.survey = None if self.survey is None else Survey(self.survey.side, self.survey.cell)
+        self.survey = None if self.survey is None else Survey(side=self.survey.side, cell=self.survey.cell)
 
     def command(
         self, plan: Tensor, state: NavigationState, observation: NavigationObservation, heard: Heard | None = None
@@ -132,7 +132,7 @@ class _Mapped(_Exploring):
 
     def __init__(self, *numbers: int, dt: float, max_speed: float, config: NavigationConfig) -> None:
         super().__init__(*numbers, dt=dt, max_speed=max_speed)
-        self._exploration.survey = Survey(config.side, _CELL)
+        self._exploration.survey = Survey(side=config.side, cell=_CELL)
 
     @property
     def survey(self) -> Survey | None:
