@@ -239,6 +239,31 @@ def test_an_interrupt_reaches_work_and_leaves_idle_processes_quiet(tmp_path: Pat
     assert (tmp_path / "long heard").exists()
 
 
+_LATE = """
+import signal, sys
+from mast_swarm.workers import Worker, end
+
+if __name__ == "__main__":
+    worker = Worker(1)
+    worker.begin(print, "ready")
+    worker.found()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker.interrupt()
+    worker.begin(print, "begun all the same")
+    try:
+        worker.found()
+    except KeyboardInterrupt:
+        print("told")
+    end([worker])
+"""
+
+
+def test_an_interrupt_that_comes_before_the_work_keeps_it_from_being_begun(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(_LATE)
+    told = subprocess.run([sys.executable, str(tmp_path / "late.py")], capture_output=True, text=True, timeout=60)
+    assert (told.stdout, told.stderr) == ("ready\ntold\n", "")
+
+
 def test_jobs_that_wait_when_an_interrupt_comes_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has ended its job would otherwise take the next from the queue, and nobody would end that."""
     monkeypatch.setattr(workers, "_stopped", False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -93,23 +94,32 @@ def _serve(connection: Connection, threads: int) -> None:
     signal.signal(signal.SIGINT, _stop)
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
     with suppress(EOFError, OSError):  # nobody is there any more
-        while True:
-            given = connection.recv_bytes()
-            answer: tuple[bool, Any]
-            try:
-                function, arguments = ForkingPickler.loads(given)
-                answer = True, work(function, *arguments)
-            except KeyboardInterrupt as stopped:
-                if told_by(stopped) == signal.SIGTERM:  # this process alone is to end: its work is done elsewhere
-                    return
-                answer = False, KeyboardInterrupt()  # one that any process can read
-            except BaseException as error:
-                answer = False, _portable(error)
-            try:
-                packed = ForkingPickler.dumps(answer)
-            except Exception as error:  # whatever a class says when it is to be sent
-                packed = ForkingPickler.dumps((False, _portable(error)))
-            connection.send_bytes(packed)
+        _answer(connection)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # an interpreter that has torch in it takes seconds to end
+
+
+def _answer(connection: Connection) -> None:
+    """Do what comes, one piece of work after the other, and say what it gave, until this process is told to end."""
+    while True:
+        given = connection.recv_bytes()
+        answer: tuple[bool, Any]
+        try:
+            _check_waiting()  # before what the work needs is loaded
+            function, arguments = ForkingPickler.loads(given)
+            answer = True, work(function, *arguments)
+        except KeyboardInterrupt as stopped:
+            if told_by(stopped) == signal.SIGTERM:  # this process alone is to end: its work is done elsewhere
+                return
+            answer = False, KeyboardInterrupt()  # one that any process can read
+        except BaseException as error:
+            answer = False, _portable(error)
+        try:
+            packed = ForkingPickler.dumps(answer)
+        except Exception as error:  # whatever a class says when it is to be sent
+            packed = ForkingPickler.dumps((False, _portable(error)))
+        connection.send_bytes(packed)
 
 
 def _portable(error: BaseException) -> BaseException:
@@ -130,6 +140,12 @@ def _portable(error: BaseException) -> BaseException:
     if not isinstance(error, MastError):
         error.add_note(f"in a process that worked for this one:\n{''.join(traceback.format_exception(error))}")
     return error
+
+
+def _check_waiting() -> None:
+    """Raise what a Ctrl-C asks for that has come while there was no work."""
+    if hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending():
+        raise KeyboardInterrupt
 
 
 def work(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from mast_swarm import __version__
 from mast_swarm.paper import cells as cells_module
 from mast_swarm.paper import run as running
 from mast_swarm.paper.cells import Cell, Result, Store, known_by
 from mast_swarm.paper.experiment import EXPERIMENTS, Size
+from mast_swarm.paper.navigation import by_paper
 from shared import mast
 
 SIZE = Size(quick=True)
@@ -138,6 +142,37 @@ def test_a_command_that_is_stopped_after_the_training_goes_on_with_all_cells(
     fake.stops = False
     assert go("variants", ALONE.label) == 0 and fake.trained == 2 and of_one_policy(tmp_path)
     assert fake.begun() == sorted({cell.label for cell in USERS.values()})
+
+
+def test_without_the_weights_nothing_is_run_again_that_needs_them(
+    fake: Fake, go: Callable[..., int], tmp_path: Path
+) -> None:
+    """As in a clone, where weights are not: cells of earlier ones wait until somebody asks for them."""
+    store, other = Store(tmp_path), next(cell for cell in USERS.values() if cell.label in ELSEWHERE)
+    before = store.load(other)
+    store.save(other, Result(before.table, {**before.about, "weights": "of another"}))
+    shutil.rmtree(store.policies)
+    assert Store(tmp_path).outdated(other)
+    assert go("variants", ALONE.label) == 0 and fake.begun() == []
+    assert go("delays", other.label) == 0 and fake.trained == 2 and of_one_policy(tmp_path)
+
+
+def test_a_summary_of_a_policy_that_was_trained_since_is_not_taken_over(
+    fake: Fake, go: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = Size().navigation(by_paper(Size(), "L"), delay=1.0)
+    assert cell.needs is not None
+    row = {"policy": "l-paper", "agents": 100, "scenario": "clusters", "delay": 1.0, "seed": 3, "episodes": 108}
+    row |= {"metric": "success_rate", "t": 800.0, "mean": 0.8, "ci95": 0.01}
+    about = {"complete": True, "task": "navigation", "version": __version__, "device": "a GPU", "torch": "2.6"}
+    (tmp_path / "summary.json").write_text(json.dumps({**about, "rows": [row], "paired": []}))
+    args = ("reproduce", "--adopt", tmp_path / "summary.json", "--out", tmp_path)
+    files = {"config.json": b"{}", "model.safetensors": b"new"}
+    Store(tmp_path).save(cell.needs, Result(pa.table({"epoch": [1]}), {"seconds": 0.0}, files))
+    assert mast(*args) == 0 and "0 cells taken over" in capsys.readouterr().out
+    assert not Store(tmp_path).path(cell).exists()
+    Store(tmp_path).path(cell.needs).unlink()
+    assert mast(*args) == 0 and Store(tmp_path).load(cell) is not None
 
 
 def test_weights_without_their_result_are_nobody_s(

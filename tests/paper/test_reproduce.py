@@ -350,6 +350,29 @@ def test_evaluations_made_elsewhere_are_taken_over(tmp_path: Path, capsys: pytes
     assert Store(out).load(cells["searcher-250-relay"]) is not None
 
 
+def test_nothing_is_drawn_of_no_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mast("reproduce", "baselines", "--kept", "--out", tmp_path / "new") == 2
+    assert "has none of these cells: leave --kept away" in one_line(capsys)
+    assert not (tmp_path / "new" / "figures").exists()
+
+
+def test_who_is_stopped_is_told_how_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true, ran = running.run, list[str]()
+
+    def second_is_stopped(cell: Cell, *rest: Any) -> Result:
+        ran.append(cell.label)
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        return true(cell, *rest)
+
+    monkeypatch.setattr(running, "run", second_is_stopped)
+    args = ("--only", "lsap", "dhba-8-clusters", "--quick", "--device", "cpu", "--jobs", 1, "--out", tmp_path)
+    assert mast("reproduce", "baselines", *args) == 130
+    assert capsys.readouterr().err == "mast: interrupted; 1 of 2 cells are kept; the same command goes on\n"
+
+
 def test_evaluations_of_other_weights_are_not_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ("--agents", 5, "--episodes", 1, "--steps", 2, "--seed", 3, "--device", "cpu", "--out", tmp_path / "run")
     assert mast("evaluate", "navigation", "--policy", "mast-m", *args) == 0

@@ -15,7 +15,7 @@ from mast_swarm.comms.config import Channel
 from mast_swarm.comms.decentral import DecentralPolicy
 from mast_swarm.comms.lpac import DecentralLPAC
 from mast_swarm.errors import MastError
-from mast_swarm.evaluate.controlled import Controlled, Talking, controlled
+from mast_swarm.evaluate.controlled import controlled
 from mast_swarm.evaluate.policies import find_learned
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.lpac import LPAC
@@ -38,11 +38,6 @@ class Actor(Protocol):
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         """Commands [B, N, 2] in units of u_max."""
-
-
-def is_learned(actor: Actor) -> bool:
-    """Whether a network drives, which alone computes in half precision; rules stay in full."""
-    return not isinstance(actor, Controlled | Talking)
 
 
 class Central:
@@ -151,6 +146,11 @@ class Decentral:
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         return self.run.act(self.world.shown(observation, self.policy.config.observation_shape), mark)
+
+
+def is_learned(actor: Actor) -> bool:
+    """Whether a policy of ours drives, which alone computes in half precision; rules stay in full."""
+    return isinstance(actor, Central | Decentral)
 
 
 Drives = str | Path | Learned | Controller | Actor | Callable[[Any, Any], Tensor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 from mast_swarm import __version__
 from mast_swarm.errors import MastError
 from mast_swarm.files import read_json
-from mast_swarm.paper.cells import Cell, Result, Store, evaluation, weights
+from mast_swarm.paper.cells import WEIGHTS, Cell, Result, Store, evaluation, weights
 from mast_swarm.paper.experiment import Size
 from mast_swarm.paper.navigation import by_paper
 from mast_swarm.paper.work import thinned
@@ -39,6 +40,13 @@ def adopt(given: Path, store: Store) -> list[Cell]:
 def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any]) -> list[Cell]:
     before = store.load(cell)
     result = Result(table, about)
+    trained = None if cell.needs is None else store.load(cell.needs)
+    if trained is not None and WEIGHTS in trained.about:
+        told = (
+            "was trained here since, and nobody knows of which weights these results are: they are left where they are"
+        )
+        print(f"mast: the policy of {cell.label} {told}", file=sys.stderr)
+        return []
     if before is not None and not (before.means_only and not result.means_only):
         return []  # every episode is better than means alone
     store.save(cell, result)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, NOT_RUN, PARTLY, Found, Missing, Row
 from mast_swarm.paper.measured import Estimate
@@ -33,28 +35,49 @@ def judged(found: Found, claim: int, judge: Callable[[], Judged]) -> Row:
 EPOCHS, TRIED, ALONE, CENTRAL = {"navigation": 0.5, "coverage": 3.4}, 1.6, 15.0, 2.0
 
 
+@dataclass(frozen=True)
+class Work:
+    """What it takes to run cells."""
+
+    trained: int  # policies
+    rest: int  # evaluations and the like
+    searched: int  # trials
+    epochs: int
+    seconds: float  # on an H200
+
+    @property
+    def took(self) -> str:
+        hours = self.seconds > 180
+        return f"{self.seconds / 3600:.1f} h" if hours else f"{max(1, round(self.seconds / 60))} min"
+
+
+def work_of(trained: Collection[Cell], cells: Collection[Cell]) -> Work:
+    """trained: policies to train; cells: all else, and these may be among them."""
+    searched = [cell.settings["settings"] for cell in cells if cell.kind == "search"]
+    learned = [(cell.settings["task"], int(cell.settings["settings"].get("epochs", 500))) for cell in trained]
+    # Hyperband ends many trials soon: half of the most epochs, on average.
+    tried = sum(given["trials"] * given["most"] // 2 for given in searched)
+    rest = [cell for cell in cells if cell.kind not in ("train", "search")]
+    spent = sum(EPOCHS[task] * count for task, count in learned) + tried * TRIED
+    spent += sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
+    epochs = tried + sum(count for _, count in learned)
+    return Work(len(trained), len(rest), sum(given["trials"] for given in searched), epochs, spent)
+
+
 def lacking(found: Found) -> str:
     """Why a row was not run, in numbers."""
     cells = [found.cells[name] for name in found.lacking()]
-    trained = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
-    trained |= {cell.key: cell for cell in cells if cell.kind == "train"}
-    searched = [cell.settings["settings"] for cell in cells if cell.kind == "search"]
-    learned = [(cell.settings["task"], int(cell.settings["settings"].get("epochs", 500))) for cell in trained.values()]
-    # Hyperband ends many trials soon: half of the most epochs, on average.
-    trials = sum(given["trials"] * given["most"] // 2 for given in searched)
-    rest = [cell for cell in cells if cell.kind not in ("train", "search")]
-    spent = sum(EPOCHS[task] * count for task, count in learned) + trials * TRIED
-    spent += sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
-    epochs = trials + sum(count for _, count in learned)
-    parts = [f"{_many(len(trained), 'policy', 'policies')} to train"] * bool(trained)
-    parts += [f"{_many(len(rest), 'cell', 'cells')} to run"] * bool(rest)
-    parts += [f"{given['trials']} trials of a search" for given in searched]
     if not cells:
         return "not a part of --quick" if found.size.quick else "every cell is there, but not what this row needs"
+    trained = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
+    trained |= {cell.key: cell for cell in cells if cell.kind == "train"}
+    work = work_of(trained.values(), cells)
+    parts = [f"{_many(work.trained, 'policy', 'policies')} to train"] * bool(work.trained)
+    parts += [f"{_many(work.rest, 'cell', 'cells')} to run"] * bool(work.rest)
+    parts += [f"{work.searched} trials of a search"] * bool(work.searched)
     count = f"{len(cells)} of {len(found.cells)} cells {'is' if len(cells) == 1 else 'are'} missing"
-    whole = f" ({epochs} epochs)" if epochs else ""
-    took = f"{spent / 3600:.1f} h" if spent > 180 else f"{max(1, round(spent / 60))} min"
-    return f"{count}: {', '.join(parts)}{whole}, about {took} on an H200"
+    whole = f" ({work.epochs} epochs)" if work.epochs else ""
+    return f"{count}: {', '.join(parts)}{whole}, about {work.took} on an H200"
 
 
 def _many(count: int, one: str, more: str) -> str:

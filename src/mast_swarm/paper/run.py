@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 import mast_swarm
-from mast_swarm.errors import MastError, unknown
+from mast_swarm.errors import MastError, Terminated, told_by, unknown
 from mast_swarm.files import check_writable, whole_file, write_json
 from mast_swarm.paper import coverage, navigation, properties, rollouts, study  # noqa: F401  (they declare their experiments)
 from mast_swarm.paper.adopt import adopt
@@ -20,6 +21,7 @@ from mast_swarm.paper.cells import Cell, Result, Store
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
+from mast_swarm.paper.judge import work_of
 from mast_swarm.paper.measured import flat
 from mast_swarm.paper.report import write_report
 from mast_swarm.paper.work import as_bytes, families, forget, is_family, run, run_together
@@ -51,13 +53,18 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
             return []
         raise MastError(f"name an experiment, or give --all or --report; there are {', '.join(EXPERIMENTS)}")
     cells = {name: dict(EXPERIMENTS[name].cells(size)) for name in chosen}
-    _check_words(config.only, [cell for found in cells.values() for cell in found.values()])
+    every = [cell for found in cells.values() for cell in found.values()]
+    _check_words(config.only, every)
     if not config.kept:
-        _run_missing([cell for found in cells.values() for cell in found.values()], store, config)
+        _run_missing(every, store, config)
+    elif not config.all:
+        _check_any(every, store, config)
     for name in chosen:
         made = _one(EXPERIMENTS[name], cells[name], store, size, folder(config))
         count = f"{len(made.results)} of {len(made.cells)} cells, " if made.cells else ""
         print(f"{name}: {count}{folder(config) / 'figures' / name}.png", flush=True)
+        if size.quick and made.rows:
+            print("  of --quick, whose numbers say nothing:")
         for row in made.rows:
             print(f"  {row.claim}, {CLAIMS[row.claim]}: {row.verdict}", flush=True)
     reports = [_gathered(experiment, store, size) for experiment in EXPERIMENTS.values()] if config.report else []
@@ -116,6 +123,15 @@ def _check_words(words: tuple[str, ...], cells: list[Cell]) -> None:
             raise unknown("word of --only", word, {cell.label or cell.kind for cell in cells})
 
 
+def _check_any(cells: list[Cell], store: Store, config: ReproduceConfig) -> None:
+    """Refuse to draw what has nothing to draw."""
+    if cells and all(store.load(cell) is None for cell in cells):
+        hint = "" if config.quick else ", give --quick if they are of that size,"
+        raise MastError(
+            f"{store.cells} has none of these cells: leave --kept away to run them{hint} or copy them there"
+        )
+
+
 def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -> None:
     """Run what is not there: first the training that the others need, then the others."""
     wanted = [cell for cell in cells if _meant(cell, config.only)]
@@ -133,7 +149,10 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     began, done, total = time.monotonic(), 0, len(first) + len(then)
     anew = len({cell.key for cell in again})
     more = f", {anew} of them again, because their policy is trained again" if anew else ""
-    print(f"to train: {len(first)}; to run: {len(then)}{more}; {jobs} at a time", flush=True)
+    work = work_of(first.values(), then.values())
+    slow = ", on a CPU days" if first and not cuda and config.ray is None else ""
+    takes = "" if config.quick else f"; about {work.took} on an H200{slow}"
+    print(f"to train: {len(first)}; to run: {len(then)}{more}; {jobs} at a time{takes}", flush=True)
     scratch = folder(config) / "scratch"
     together = config.together or (_TOGETHER if cuda and config.ray is None else 1)
     trained = families(first.values(), together, scratch)
@@ -170,6 +189,9 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
                     forget(cells, scratch)
         if done < total:
             print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
+    except KeyboardInterrupt as stopped:
+        told = f"interrupted; {done} of {total} cells are kept; the same command goes on"
+        raise (Terminated if told_by(stopped) == signal.SIGTERM else KeyboardInterrupt)(told) from None
     finally:
         workers.close()
 
@@ -190,12 +212,12 @@ def _in_turn(trained: list[list[Cell]], then: Mapping[str, Cell], kept: Collecti
 def _again(first: Collection[str], needed: Collection[str], store: Store, size: Size) -> list[Cell]:
     """A policy that is trained again is another one: the cells of all experiments that its earlier weights gave are run
     again with it. first: the keys of those to train; needed: of all that are needed here, of which some may have been
-    trained again by a command that was stopped."""
+    trained again by a command that was stopped, and are at hand."""
     found = []
     for experiment in EXPERIMENTS.values() if first or needed else ():
         for cell in experiment.cells(size).values():
             if cell.needs is not None:
-                was = cell.needs.key in needed and store.outdated(cell)
+                was = cell.needs.key in needed and store.outdated(cell) and store.files(cell.needs) is not None
                 will = cell.needs.key in first and store.load(cell) is not None
                 found += [cell] * (was or will)
     return found
