@@ -43,6 +43,8 @@ RIVALS = {  # a row's name: the file, the policy there, the delay of its news
     f"{make_sharp.BARE}": ("trials/sharp-alone", "mast-m-sharp", FORGETTING),
     "`mast-m`": ("m-delay-1", "mast-m", "1 s per hop"),
     "`mast-m-paper`": ("paper-recipe-alone", "m-paper", "1 s per hop"),
+    "`searcher-250-relay-map`": ("searcher-250-relay-map", "searcher-250-relay-map", FORGETTING),
+    "`dhba-8-relay-map`": ("dhba-8-relay-map", "dhba-8-relay-map", FORGETTING),
     "`searcher-250-relay`": ("searchers", "searcher-250-relay", FORGETTING),
     "`dhba-8-relay-explore`": ("rivals", "dhba-8-relay-explore", "1 s per hop"),
     "`dhba-8-relay`": ("rivals", "dhba-8-relay", "1 s per hop"),

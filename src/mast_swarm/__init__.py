@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mast_swarm.observation import Heard, Observation
     from mast_swarm.space.graph import Graph, neighbour_graph, radius_graph
     from mast_swarm.space.neighbours import nearest, offsets
+    from mast_swarm.survey import Survey
     from mast_swarm.tasks.base import Demo, Feature, Metric, Starts, Task, WorldConfig
     from mast_swarm.tasks.coverage.config import CoverageConfig
     from mast_swarm.tasks.coverage.world import Coverage
@@ -72,6 +73,7 @@ __all__ = [
     "Relay",
     "Starts",
     "State",
+    "Survey",
     "Task",
     "TrainConfig",
     "World",
@@ -111,6 +113,7 @@ _HOMES = {
     "Relay": "comms.relay",
     "Starts": "tasks.base",
     "State": "tasks.world",
+    "Survey": "survey",
     "Task": "tasks.base",
     "TrainConfig": "train.config",
     "World": "tasks.world",

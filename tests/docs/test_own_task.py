@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_has_its_files() -> None:
-    assert set(FILES) == {"broken.py", "my_file.py", "leader.py", "gossip.py", "starts.py"}
+    assert set(FILES) == {"broken.py", "my_file.py", "leader.py", "gossip.py", "seekers.py", "starts.py"}
 
 
 @pytest.mark.parametrize("record", [mast_swarm.Task, mast_swarm.Metric])
@@ -64,6 +64,7 @@ def test_global_random_state_is_found(folder: Path) -> None:
         ["navigation", "--policy", "my_file.py:greedy", "dhba-0", "--agents", "20"],
         ["examples/rendezvous.py:TASK", "--policy", "leader.py:Leader", "to_the_middle"],
         ["examples/rendezvous.py:TASK", "--policy", "gossip.py:Gossip", "to_those_heard", "--delay", "1"],
+        ["navigation", "--policy", "seekers.py:Seekers", "searcher-250-relay-map", "--delay", "1", "--agents", "20"],
         ["starts.py:TASK", "--scenario", "line-50"],
     ],
 )

@@ -127,13 +127,14 @@ def test_the_terminal_shows_both_costs_at_the_end(make_cover: Callable[..., Reco
         assert values == [round(1.1 * float(recording.metrics[m][-1]), 3) for m in ("cost", "cost_time_average")]
 
 
-def test_the_terminal_shows_delays_where_they_differ(make_recording: Callable[..., Recording]) -> None:
+def test_the_terminal_shows_delays_where_anybody_sends_messages(make_recording: Callable[..., Recording]) -> None:
     late, at_once = make_recording(policy="mast-m", delay=0.5), make_recording(policy="dhba-8")
     lines = shown([late, at_once])
     assert row_of(lines, "policy")[1] == "delay"
     assert row_of(lines, "mast-m")[1:3] == ["0.5", "s"] and row_of(lines, "dhba-8")[1] == "none"
-    for alike in ([at_once, make_recording()], [late, make_recording(delay=0.5)]):
-        assert "delay" not in "".join(shown(alike))
+    for alike in ([late, make_recording(delay=0.5)], [make_recording(delay=0.0), at_once]):
+        assert row_of(shown(alike), "policy")[1] == "delay"
+    assert "delay" not in "".join(shown([at_once, make_recording()]))
 
 
 def test_the_terminal_shows_differences_on_the_same_start_states(make_recording: Callable[..., Recording]) -> None:

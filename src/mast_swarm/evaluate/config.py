@@ -32,7 +32,8 @@ class EvaluateConfig:
     steps: int = 200
     """Control periods per episode."""
     delay: Annotated[float | None, _UNSET, tyro.conf.DisallowNone] = None
-    """Seconds that a message takes per hop: every robot decides alone. Unset: learned policies run centrally."""
+    """Seconds that a message takes per hop: every robot decides alone. Unset: learned policies run centrally, and
+    robots of controllers that talk hear at once."""
     loss: float = 0.0
     """Probability that a link loses a transmission (with --delay)."""
     failure: float = 0.0

@@ -1,4 +1,4 @@
-"""An experiment: cells, a figure and rows "paper says / paper's recipe / our best / holds?"."""
+"""An experiment: cells, a figure and rows "paper says / paper's recipe / recipes of ours / holds?"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Row:
     claim: int
     says: str
     recipe: str = "-"  # by the paper's own recipe
-    best: str = "-"  # by our best
+    best: str = "-"  # by recipes of ours
     verdict: str = NOT_RUN
     why: str = ""
 

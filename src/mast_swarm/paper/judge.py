@@ -14,7 +14,7 @@ from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, NOT_RUN, PARTLY, Fo
 from mast_swarm.paper.measured import Estimate
 
 Judged = tuple[str, str, str, str]
-"""By the paper's recipe, by our best, verdict, a sentence."""
+"""By the paper's recipe, by recipes of ours, verdict, a sentence."""
 
 
 def judged(found: Found, claim: int, judge: Callable[[], Judged]) -> Row:

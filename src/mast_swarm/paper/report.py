@@ -47,7 +47,7 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         "#",
         "the paper says",
         "by the paper's recipe",
-        "by our best",
+        "by recipes of ours",
         "holds?",
         "measured how",
         "experiment, and what it is of the paper",
@@ -59,9 +59,10 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         "difference lies on the paper's side of 0, that numbers are in the order or near the values of the paper, or "
         "that a figure or table is there. *Within interval* means that the interval of the difference contains 0, "
         "*partly* that some parts of a claim hold. Differences are paired over the same start states, by the "
-        "bootstrap, unless they say that they are not. `mast-m` is a policy of our own recipe, "
-        "`mast-m-paper` is of the paper's recipe. Figures and tables are counted in the order of the paper's "
-        "source.\n\n",
+        "bootstrap, unless they say that they are not. Numbers by recipes of ours are of "
+        "`mast-m`, the recipe `best`, unless they name `mast-m-sharp`, of the recipe `sharp`, which is better in "
+        "navigation. `mast-m-paper` is of the paper's recipe. Figures and tables are counted in the order of the "
+        "paper's source.\n\n",
         "**These are numbers of `--quick`: they say nothing.**\n\n" if size.quick else "",
         _counts({claim: row.verdict for claim, (row, _) in rows.items()}),
         "\n[Every cell with its hardware and time](cells.md).\n\n",

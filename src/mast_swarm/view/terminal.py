@@ -82,7 +82,7 @@ def train_table(found: dict[str, Any]) -> Table:
 
 
 def result_table(summary: dict[str, Any]) -> Table:
-    """What the task's metrics came to, a row per policy; where delays differ, with the delay of each.
+    """What the task's metrics came to, a row per policy; where any sends messages, with the delay of each.
 
     Where the metric that counts is the one drawn over time: its values at the reported instants. Else both at the end.
     The task's other metrics follow, at the end.
@@ -96,12 +96,12 @@ def result_table(summary: dict[str, Any]) -> Table:
     beyond = any(_leaves(*cell) for cells in shown.values() for cell in cells)
     caption = "the interval of a rate ends at 0 and at 1" if beyond else ""
     table = _table(f"{heading} ({', '.join(notes)})" if notes else heading, columns, caption, delays)
-    differ = len(set(delays.values())) > 1
-    if differ:
+    said = any(delay is not None for delay in delays.values())
+    if said:
         table.columns.insert(1, Column("delay"))
     for policy, cells in shown.items():
         delay = "none" if delays[policy] is None else f"{delays[policy]:g} s"
-        table.add_row(policy, *[delay] * differ, *(_cell(*cell) for cell in cells))
+        table.add_row(policy, *[delay] * said, *(_cell(*cell) for cell in cells))
     return table
 
 
