@@ -163,9 +163,9 @@ def scenario_results() -> str:
     for name in SCENARIOS:
         found = (ends.get(f"{policy} {name}") for policy in (*late, *soon))
         cells = ("not run" if row is None else f"{row['mean']:.3f} ± {row['ci95']:.3f}" for row in found)
-        sharp = make_sharp.mapped(7120, scenario=name, channel=make_sharp.AGE)["each"]["800"]
-        body.append([f"`{name}`", make_trials.cell(sharp), *cells])
-    head = [f"`{make_sharp.NAME}`, `--max-age 30`, 1 s per hop", *(f"`{policy}`, 1 s per hop" for policy in late)]
+        body.append([f"`{name}`", *make_sharp.of_scenario(name), *cells])
+    head = [f"`{policy}`, `--max-age 30`, 1 s per hop" for policy in (make_sharp.NAME, make_sharp.TEACHER)]
+    head += [f"`{policy}`, 1 s per hop" for policy in late]
     return table(["scenario, t = 800 s", *head, *(f"`{policy}`, no delay" for policy in soon)], body)
 
 

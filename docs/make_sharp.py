@@ -12,6 +12,7 @@ from make_trials import FOLDER, TIMES, cell, minus, over_time
 NAME = "mast-m-sharp"
 AGE = {"max_age": 30}
 NO_MAP = {"exploration_survey": None}
+TEACHER = "searcher-250-relay-map"
 BARE = f"`{NAME}` without its map"
 # (file, policy, maximum age): its name in the table; start states of seed 7110, which nobody had looked at.
 TAUGHT = {
@@ -30,6 +31,11 @@ TAUGHT = {
 MAPPED: dict[str, dict[str, Any]] = {
     f"`{NAME}`, `--max-age 30`": {"channel": AGE},
     f"{BARE}, `--max-age 30`": {"channel": AGE, "changes": NO_MAP},
+    "`searcher-250-relay-map`, `--max-age 30`: the same map, as late": {
+        "policy": "searcher-250-relay-map",
+        "channel": AGE,
+    },
+    "`dhba-8-relay-map`, `--max-age 30`: the same map, as late": {"policy": "dhba-8-relay-map", "channel": AGE},
     "`searcher-250-relay`, `--max-age 30`": {"policy": "searcher-250-relay", "channel": AGE},
     "`dhba-8`, no delay": {"policy": "dhba-8"},
     "`dhba-8-explore`, no delay": {"policy": "dhba-8-explore"},
@@ -59,7 +65,17 @@ def mapped(seed: int, **asked: Any) -> dict[str, Any]:
     policy = asked.get("policy", NAME)
     if policy == NAME:
         return find("map-tested", seed, **asked)
+    if policy.endswith("relay-map"):
+        return find("map-late", seed, **asked)
     return find("map-rivals", seed, central=not policy.endswith("relay"), **asked)
+
+
+def of_scenario(name: str) -> list[str]:
+    """At 800 s in a scenario: ours, and its teacher's rule with the same late map on the first half of the start
+    states."""
+    ours = find("map-tested", 7120, scenario=name, channel=AGE)["each"]["800"]
+    teacher = find("map-scenarios", 7120, TEACHER, scenario=name, channel=AGE)["each"]["800"]
+    return [cell(ours), cell(teacher)]
 
 
 def _taught() -> list[tuple[str, dict[str, Any]]]:

@@ -232,7 +232,7 @@ def test_an_interrupt_reaches_work_and_leaves_idle_processes_quiet(tmp_path: Pat
             assert time.monotonic() < until and run.poll() is None
             time.sleep(0.05)
         os.killpg(run.pid, signal.SIGINT)
-        told = run.communicate(timeout=30)
+        told = run.communicate(timeout=180)
     finally:
         run.kill()
     assert told == ("stopped\n", "") and run.returncode == 0
@@ -260,7 +260,7 @@ if __name__ == "__main__":
 
 def test_an_interrupt_that_comes_before_the_work_keeps_it_from_being_begun(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(_LATE)
-    told = subprocess.run([sys.executable, str(tmp_path / "late.py")], capture_output=True, text=True, timeout=60)
+    told = subprocess.run([sys.executable, str(tmp_path / "late.py")], capture_output=True, text=True, timeout=180)
     assert (told.stdout, told.stderr) == ("ready\ntold\n", "")
 
 
@@ -338,7 +338,7 @@ def test_work_that_ends_in_its_own_time_holds_nobody_up(tmp_path: Path, number: 
         lines = {run.stdout.readline() for _ in range(3)}
         assert "careful\n" in lines and "quick is done\n" in lines
         os.killpg(run.pid, number)
-        out, errors = run.communicate(timeout=30)
+        out, errors = run.communicate(timeout=180)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
@@ -359,7 +359,7 @@ if __name__ == "__main__":
 def test_processes_that_nobody_ends_do_not_keep_the_interpreter(tmp_path: Path) -> None:
     (tmp_path / "abandoned.py").write_text(_ABANDONED)
     told = subprocess.run(
-        [sys.executable, str(tmp_path / "abandoned.py")], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, str(tmp_path / "abandoned.py")], capture_output=True, text=True, timeout=180, check=True
     )
     assert told.stdout == told.stderr == ""
 
@@ -396,5 +396,5 @@ def test_processes_end_with_the_one_that_gives_them_work_and_without_a_word(tmp_
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline()
     process.send_signal(number)
-    told = process.communicate(timeout=60)[1]  # comes to its end when nobody has the pipes any more
+    told = process.communicate(timeout=180)[1]  # comes to its end when nobody has the pipes any more
     assert process.returncode == (130 if number == signal.SIGINT else -number) and "Traceback" not in told, told

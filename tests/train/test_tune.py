@@ -228,7 +228,7 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, workers:
     time.sleep(1)
     assert pq.read_table(tmp_path / "trials.parquet").num_rows >= 1 and (tmp_path / "best.toml").exists()
     os.killpg(process.pid, signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
+    told = process.communicate(timeout=180)[1]
     assert process.returncode == 130 and told.count("\n") == 1, told
     assert told.startswith("mast: interrupted; ") and told.endswith("the same command goes on\n")
 
@@ -260,7 +260,7 @@ def test_a_search_goes_on_when_one_of_its_workers_is_killed(tmp_path: Path) -> N
 def test_workers_of_a_command_that_was_killed_end_too(tmp_path: Path) -> None:
     process = begun_search(tmp_path, 2)
     process.kill()
-    process.communicate(timeout=60)  # comes to its end when nobody has the pipe any more
+    process.communicate(timeout=180)  # comes to its end when nobody has the pipe any more
     url = url_of(str(tmp_path / "study.db"))
     study = optuna.load_study(study_name="navigation", storage=url)
     others_of(url, "navigation").fail_dead(study)
