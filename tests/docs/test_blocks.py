@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.S | re.M)
 RUN = ("README.md", "docs/training.md", "docs/tutorial.md")
 EXCERPTS = {  # page -> whose lines its blocks are
-    "docs/reproduce.md": "src/mast_swarm/paper/navigation.py",
+    "docs/reproduce.md": "src/mast_swarm/paper/navigation/variants.py",
 }
 # Run or compared with a file by a test of their own, or what a reader's program looks like: compiled.
 ELSEWHERE = ("docs/own-task.md", "docs/adapters.md", "docs/explain.md", "docs/scale.md", "docs/robots.md")

@@ -15,7 +15,7 @@ from mast_swarm.paper import cells as cells_module
 from mast_swarm.paper import run as running
 from mast_swarm.paper.cells import Cell, Result, Store, known_by
 from mast_swarm.paper.experiment import EXPERIMENTS, Size
-from mast_swarm.paper.navigation import by_paper
+from mast_swarm.paper.navigation.common import by_paper
 from shared import mast
 
 SIZE = Size(quick=True)

@@ -17,7 +17,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.files import read_json
 from mast_swarm.paper.cells import WEIGHTS, Cell, Result, Store, evaluation, weights
 from mast_swarm.paper.experiment import Size
-from mast_swarm.paper.navigation import by_paper
+from mast_swarm.paper.navigation.common import by_paper
 from mast_swarm.paper.work import thinned
 from mast_swarm.tasks import registry as tasks
 

@@ -9,7 +9,7 @@ import torch
 
 from mast_swarm.paper.experiment import HOLDS, Experiment, Found, Row, declare
 from mast_swarm.paper.judge import Judged, judged
-from mast_swarm.paper.navigation import SCENARIOS
+from mast_swarm.paper.navigation.common import SCENARIOS
 from mast_swarm.space import components
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation

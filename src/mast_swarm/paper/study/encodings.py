@@ -10,7 +10,7 @@ import numpy as np
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, PARTLY, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, either, judged
-from mast_swarm.paper.navigation import S
+from mast_swarm.paper.navigation.common import S
 from mast_swarm.paper.study.common import ENCODINGS, SHORT, SIZES, WINDOWS, at_size, studied, window
 
 if TYPE_CHECKING:

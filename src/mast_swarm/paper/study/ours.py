@@ -12,7 +12,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Size, declare
 from mast_swarm.paper.judge import curves
 from mast_swarm.paper.measured import difference
-from mast_swarm.paper.navigation import S, by_paper
+from mast_swarm.paper.navigation.common import S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

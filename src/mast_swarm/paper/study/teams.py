@@ -9,7 +9,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import HOLDS, PARTLY, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, either, judged, present
 from mast_swarm.paper.measured import difference
-from mast_swarm.paper.navigation import S, by_paper
+from mast_swarm.paper.navigation.common import S, by_paper
 from mast_swarm.paper.study.common import SHORT, SIZES, at_size, studied
 
 if TYPE_CHECKING:

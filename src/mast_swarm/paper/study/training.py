@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, judged
-from mast_swarm.paper.navigation import S
+from mast_swarm.paper.navigation.common import S
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, either, judged
 from mast_swarm.paper.measured import difference
-from mast_swarm.paper.navigation import S
+from mast_swarm.paper.navigation.common import S
 from mast_swarm.paper.study.common import SHORT, WAVELENGTHS, WIDTH, at_size, short
 
 if TYPE_CHECKING:

@@ -1,0 +1,16 @@
+"""What the experiments on navigation share."""
+
+from __future__ import annotations
+
+from mast_swarm.paper.cells import Cell
+from mast_swarm.paper.experiment import Size
+
+S = "success_rate"
+SCENARIOS = ("clusters-1", "clusters-5", "clusters-10", "clusters-20", "clusters-25", "circle", "two-lines", "text")
+
+
+def by_paper(size: Size, variant: str) -> str | Cell:
+    """A policy of the paper's recipe: M is shipped, L and C are trained."""
+    if variant == "M" and not size.quick:
+        return "mast-m-paper"
+    return size.trained("navigation", "paper", f"{variant.lower()}-paper", policy={"variant": variant})
