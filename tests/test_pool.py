@@ -283,6 +283,25 @@ def test_jobs_that_wait_when_an_interrupt_comes_are_not_begun(monkeypatch: pytes
         signal.signal(signal.SIGINT, before)
 
 
+def test_an_interrupt_as_a_process_is_started_leaves_no_signal_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that came just before is raised by the call that blocks the signal, when it is blocked already."""
+    blocked, change = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.pthread_sigmask
+
+    def interrupted(how: int, numbers: set[int]) -> set[int]:
+        before = change(how, numbers)
+        if how == signal.SIG_BLOCK and numbers:
+            raise KeyboardInterrupt
+        return before
+
+    monkeypatch.setattr(workers.signal, "pthread_sigmask", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt), workers._interrupts("SIG_BLOCK"):
+            pass
+        assert change(signal.SIG_BLOCK, ()) == blocked
+    finally:
+        change(signal.SIG_SETMASK, blocked)
+
+
 _TERMINATED = """
 import signal
 import sys

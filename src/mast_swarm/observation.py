@@ -57,11 +57,11 @@ class Heard:
     """What robots hold of each other's news at one control instant, for controllers whose robots talk."""
 
     age: Tensor  # [B, N, N] int64, control periods: of i's news of j; -1: i holds none
-    news: Tensor  # [B, N, N, W]: what j then said
+    news: Tensor  # [B, N, N, W]: what j then said; 0 where i holds none
     hop: Fraction  # control periods that a message takes per hop
-    searched: Callable[[Tensor, Tensor], Tensor] | None = None
-    """Given to a controller with a `survey`, whose robots hand each other a map: commands [B, N, 2], of commands and
-    a plan [B, N, 3], in which robots that the plan leaves idle search by what has reached them of the map."""
+    searched: Callable[[Tensor, Tensor], Tensor]
+    """For a controller with a `survey`, whose robots hand each other a map: commands [B, N, 2], of commands and a plan
+    [B, N, 3], in which robots that the plan leaves idle search by what has reached them of the map."""
 
     def oldest(self, hops: int) -> int:
         """How old news from that many hops away is on a graph that stands still, in control periods."""

@@ -190,8 +190,9 @@ def _interrupts(how: str) -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(getattr(signal, how), {signal.SIGINT})  # raises what has come, with the mask changed
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

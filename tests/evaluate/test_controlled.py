@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,31 @@ from torch import Tensor
 from mast_swarm.comms.config import Channel
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import make_actor
+from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.loop import Loop
+from mast_swarm.evaluate.run import prepare
 from mast_swarm.survey import Survey
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation
+
+_FINE = """
+import mast_swarm
+import torch
+
+
+class Fine:
+    def __init__(self, *, dt, max_speed, config):
+        self.side = config.side
+
+    def start(self, seeds):
+        self.survey = mast_swarm.Survey(side=self.side, cell=0.005)
+
+    def tell(self, state, observation):
+        return observation.positions
+
+    def act(self, state, observation, heard):
+        return torch.zeros_like(observation.positions)
+"""
 
 
 class Still:
@@ -99,6 +121,15 @@ class Mute:
         return torch.zeros_like(observation.positions)
 
 
+class Selfish(Still):
+    def tell(self, observation: Any) -> Any:  # type: ignore[override]
+        return observation.positions
+
+
+class Wired(Still):
+    tell = None  # type: ignore[assignment]
+
+
 class Seedless(Still):
     def start(self) -> None:  # type: ignore[override]
         pass
@@ -115,6 +146,8 @@ class Startless(Still):
         (Mute, r"has a method act\(.*heard.*: expected \(state, observation\) .*with a method tell"),
         (Seedless, r"has a method start\(\) -> .*: expected \(seeds\)$"),
         (Startless, r"has no method start"),
+        (Selfish, r"has a method tell\(observation: .*\) -> .*: expected \(state, observation\)"),
+        (Wired, r"has no method tell"),
     ],
 )
 def test_methods_take_what_they_are_given(controller: Any, told: str) -> None:
@@ -133,6 +166,50 @@ def test_methods_take_what_they_are_given(controller: Any, told: str) -> None:
 def test_a_survey_is_a_map_of_this_world(survey: Any, told: str) -> None:
     with pytest.raises(MastError, match=told):
         _run(type("Mapped", (Still,), {"survey": survey}))
+    with pytest.raises(MastError, match=told):  # a controller may make it only when an episode starts
+        _run(type("Mapped", (Still,), {"start": lambda self, seeds: setattr(self, "survey", survey)}))
+
+
+def test_maps_that_are_made_when_an_episode_starts_are_counted_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text(_FINE)
+    config = EvaluateConfig(NavigationConfig(agents=5), policy=(f"{tmp_path}/fine.py:Fine",), delay=1.0)
+    with pytest.raises(MastError, match="the maps of 5 robots would take"):
+        prepare("navigation", config)
+
+
+def test_who_has_no_map_is_told_so() -> None:
+    class Mapless(Still):
+        def act(self, state: Any, observation: Any, heard: Any) -> Tensor:
+            searched: Tensor = heard.searched(torch.zeros(2, 5, 2), torch.zeros(2, 5, 3))
+            return searched
+
+    with pytest.raises(
+        MastError, match=r"`heard\.searched`, and its robots have no map: give"
+    ):
+        _run(Mapless)
+
+
+@pytest.mark.parametrize("delay", [0.7, 1.0, 2.0])
+def test_what_has_not_arrived_is_nothing(delay: float) -> None:
+    """News that a robot does not hold is 0, also where what was said lies in the store for others."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    class Listening(Still):
+        def tell(self, state: Any, observation: Any) -> Any:
+            return observation.positions.abs() + 1
+
+        def act(self, state: Any, observation: Any, heard: Any) -> Tensor:
+            seen.append((heard.age, heard.news))
+            return torch.zeros_like(observation.positions)
+
+    world = Navigation(NavigationConfig(agents=40))
+    loop = Loop(world, make_actor(Listening, world, Channel(delay=delay, failure=0.01)))
+    with torch.inference_mode():
+        loop.start([0, 1])
+        for _ in range(14):
+            loop.step()
+    assert any(bool((age < 0).any()) and bool((age > 4).any()) for age, _ in seen)
+    assert all(bool(((news != 0).all(-1) == (age >= 0)).all()) for age, news in seen)
 
 
 @pytest.mark.parametrize(

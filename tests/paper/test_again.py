@@ -169,10 +169,27 @@ def test_a_summary_of_a_policy_that_was_trained_since_is_not_taken_over(
     args = ("reproduce", "--adopt", tmp_path / "summary.json", "--out", tmp_path)
     files = {"config.json": b"{}", "model.safetensors": b"new"}
     Store(tmp_path).save(cell.needs, Result(pa.table({"epoch": [1]}), {"seconds": 0.0}, files))
-    assert mast(*args) == 0 and "0 cells taken over" in capsys.readouterr().out
-    assert not Store(tmp_path).path(cell).exists()
+    for known, why in (({}, "nobody knows of which weights"), ({"weights": {"l-paper": "0" * 16}}, "of other weights")):
+        (tmp_path / "summary.json").write_text(json.dumps({**about, **known, "rows": [row], "paired": []}))
+        assert mast(*args) == 0
+        told = capsys.readouterr()
+        assert "0 cells taken over" in told.out and why in told.err and not Store(tmp_path).path(cell).exists()
+    known = {"weights": {"l-paper": known_by(files)}}
+    (tmp_path / "summary.json").write_text(json.dumps({**about, **known, "rows": [row], "paired": []}))
+    assert mast(*args) == 0 and Store(tmp_path).load(cell) is not None
+    Store(tmp_path).path(cell).unlink()
     Store(tmp_path).path(cell.needs).unlink()
     assert mast(*args) == 0 and Store(tmp_path).load(cell) is not None
+
+
+def test_a_maximum_age_is_the_same_however_it_is_written(tmp_path: Path) -> None:
+    cell = Size().navigation("searcher-250-relay", delay=1.0, max_age=30.0)
+    row = {"policy": "searcher-250-relay", "agents": 100, "scenario": "clusters", "delay": 1, "max_age": 30, "seed": 3}
+    row |= {"episodes": 108, "metric": "success_rate", "t": 800.0, "mean": 0.8, "ci95": 0.01}
+    about = {"complete": True, "task": "navigation", "version": __version__, "device": "a CPU", "torch": "2.6"}
+    (tmp_path / "summary.json").write_text(json.dumps({**about, "rows": [row], "paired": []}))
+    assert mast("reproduce", "--adopt", tmp_path / "summary.json", "--out", tmp_path) == 0
+    assert Store(tmp_path).load(cell) is not None
 
 
 def test_weights_without_their_result_are_nobody_s(

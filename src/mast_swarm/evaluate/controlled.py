@@ -78,8 +78,9 @@ class Talking:
 
     attention_radius: float | None = None
 
-    def __init__(self, controller: Any, channel: Channel, dt: float) -> None:
-        self.controller = controller
+    def __init__(self, controller: Any, name: str, channel: Channel, dt: float, side: float) -> None:
+        """name: what errors call the controller; side: width of the world in metres."""
+        self.controller, self.name, self.side = controller, name, side
         if channel.relay_radius == "auto":  # what a controller reads may come from anywhere
             channel = replace(channel, relay_radius=None)
         self.channel: Channel | None = channel
@@ -98,8 +99,18 @@ class Talking:
     def start(self, seeds: Sequence[int]) -> None:
         self.controller.start(seeds)
         self.seeds, self.held, self.graph = seeds, None, None
-        survey = survey_of(self.controller)
+        survey = self.survey()
         self.maps = None if survey is None else Handed(survey, self.relay)
+
+    def survey(self) -> Survey | None:
+        """The maps that the controller's robots hand each other, of this world; None: they have none."""
+        survey = survey_of(self.controller)
+        if survey is not None and not math.isclose(survey.side, self.side):
+            raise MastError(
+                f"`survey` of {self.name} is the map of a square of {survey.side:g} m, and the world's is "
+                f"{self.side:g} m wide: make it with side=config.side"
+            )
+        return survey
 
     def act(self, state: State, observation: Observed, mark: Mark = unmarked) -> Tensor:
         said = self._said(state, observation)
@@ -119,10 +130,11 @@ class Talking:
         newest = held.newest  # of lists a table is made each time
         slot = slot_of(newest).clamp_max(held.messages.shape[1] - 1)
         news = held.messages[environment, slot, torch.arange(robots, device=said.device)]
+        news = news.masked_fill((newest < 0)[..., None], 0)
         age = torch.where(newest >= 0, held.step - stamp_of(newest), -1)
         if self.failure:
             observation = _among(observation, held.alive)
-        searched = None if self.maps is None else partial(self._searched, self.maps, held, observation)
+        searched = partial(self._searched, held, observation)
         command = self.controller.act(state, observation, Heard(age, news, self.hop, searched))
         command = checked_command(command, tuple(state.positions.shape)) * held.alive[..., None]
         mark("control")
@@ -142,13 +154,18 @@ class Talking:
             "robots, what each says)"
         )
 
-    def _searched(self, maps: Handed, held: Held, observation: Observed, command: Tensor, plan: Tensor) -> Tensor:
+    def _searched(self, held: Held, observation: Observed, command: Tensor, plan: Tensor) -> Tensor:
+        if self.maps is None:
+            raise MastError(
+                f"{self.name} asks `heard.searched`, and its robots have no map: give the controller a `survey` before "
+                "an episode starts, as mast_swarm.Survey(side=config.side, cell=25.0)"
+            )
         shape = list(held.alive.shape)
         for what, given, last in (("commands", command, 2), ("a plan", plan, 3)):
             if not isinstance(given, Tensor) or list(given.shape) != [*shape, last]:
                 got = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
                 raise MastError(f"`searched` takes commands and a plan: expected {what} {[*shape, last]}, got {got}")
-        return maps.searched(command, plan, held.alive, observation.positions)
+        return self.maps.searched(command, plan, held.alive, observation.positions)
 
 
 def survey_of(controller: Any) -> Survey | None:
@@ -165,19 +182,16 @@ def survey_of(controller: Any) -> Survey | None:
 def controlled(controller: Any, name: str, channel: Channel | None, dt: float, side: float) -> Controlled | Talking:
     """The actor of a controller that was made for a world of that side, m; name: what errors call it."""
     talks = hasattr(controller, "tell")
-    for method, taken in (("start", ("seeds",)), ("act", ("state", "observation", *["heard"] * talks))):
+    takes = {"start": ("seeds",), "act": ("state", "observation", *["heard"] * talks)}
+    for method, taken in (takes | ({"tell": ("state", "observation")} if talks else {})).items():
         if not callable(getattr(controller, method, None)):
             raise MastError(f"{name} has no method {method}: a controller has start(seeds) and act(state, observation)")
         _check_takes(getattr(controller, method), taken, f"{name} has a method {method}")
     if not talks:
         return Controlled(controller, channel)
-    survey = survey_of(controller)
-    if survey is not None and not math.isclose(survey.side, side):
-        raise MastError(
-            f"`survey` of {name} is the map of a square of {survey.side:g} m, and the world's is {side:g} m wide: make "
-            "it with side=config.side"
-        )
-    return Talking(controller, channel or Channel(), dt)
+    talking = Talking(controller, name, channel or Channel(), dt, side)
+    talking.survey()
+    return talking
 
 
 def _check_takes(method: Any, taken: Sequence[str], what: str) -> None:

@@ -19,6 +19,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.evaluate import cost
 from mast_swarm.evaluate.actors import Actor, Decentral, is_learned, make_actor, pick_device
 from mast_swarm.evaluate.config import EvaluateConfig, Precision, precision_on, settled
+from mast_swarm.evaluate.controlled import Talking
 from mast_swarm.evaluate.measure import free_memory
 from mast_swarm.evaluate.policies import fitting, known_by, labels
 from mast_swarm.evaluate.recording import Recording, recording_name
@@ -57,6 +58,9 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
         raise MastError("no policy was given: name at least one, see `mast list`")
     world, channel = _world(found, config)
     actors = [make_actor(policy, world, channel) for policy in config.policy]
+    for actor in actors:
+        if isinstance(actor, Talking):  # which may make the maps that its robots share only here
+            actor.start(config.seeds()[:1])
     _check_memory(world, actors, config.batch or 1)
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
@@ -189,6 +193,11 @@ def _one_policy(
         _keep(results, number, name, chosen, *_part(world, name, actor, config, chosen, tick))
 
 
+def _number(value: float | str | None) -> float | str | None:
+    """A setting as results have it: 30 and 30.0 are one."""
+    return float(value) if isinstance(value, int) else value
+
+
 def _part(
     world: World[Any, Any],
     name: str,
@@ -206,8 +215,8 @@ def _part(
         "delay": None if actor.channel is None else float(actor.channel.delay),
         "loss": 0.0 if actor.channel is None else float(actor.channel.loss),
         "failure": float(config.failure),
-        "relay_radius": None if actor.channel is None else actor.channel.relay_radius,
-        "max_age": None if actor.channel is None else actor.channel.max_age,
+        "relay_radius": None if actor.channel is None else _number(actor.channel.relay_radius),
+        "max_age": None if actor.channel is None else _number(actor.channel.max_age),
         "safe": config.safe,
         "seed": config.seed,
     }

@@ -37,16 +37,16 @@ def adopt(given: Path, store: Store) -> list[Cell]:
     return _summary(found, file, episodes, store)
 
 
-def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any]) -> list[Cell]:
+def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any], measured: str | None = None) -> list[Cell]:
+    """measured: the weights that the results are of, if they say so."""
     before = store.load(cell)
-    result = Result(table, about)
     trained = None if cell.needs is None else store.load(cell.needs)
-    if trained is not None and WEIGHTS in trained.about:
-        told = (
-            "was trained here since, and nobody knows of which weights these results are: they are left where they are"
-        )
-        print(f"mast: the policy of {cell.label} {told}", file=sys.stderr)
+    here = None if trained is None else trained.about.get(WEIGHTS)
+    if here is not None and here != measured:
+        whose = "nobody knows of which weights these results are" if measured is None else "these are of other weights"
+        print(f"mast: the policy of {cell.label} was trained here, and {whose}: they are left alone", file=sys.stderr)
         return []
+    result = Result(table, about | ({} if here is None else {WEIGHTS: here}))
     if before is not None and not (before.means_only and not result.means_only):
         return []  # every episode is better than means alone
     store.save(cell, result)
@@ -78,7 +78,8 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
         first, dt = rows[0], rows[0].get("dt", 1.0)
         settings = {name: first[name] for name in _WORLD[task] if name in first}
         settings |= {"episodes": first["episodes"], "steps": round(max(row["t"] for row in rows) / dt)}
-        news = {name: first.get(name) for name in ("delay", "max_age")}
+        given = {name: first.get(name) for name in ("delay", "max_age")}
+        news: dict[str, Any] = {name: None if value is None else float(value) for name, value in given.items()}
         cell = evaluation(task, who, **settings, seed=first["seed"], **news)
         if episodes is not None:
             table = thinned(episodes.filter(pc.equal(episodes["policy"], policy)), dt)
@@ -87,7 +88,7 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
             table = pa.table({name: pa.array([row[name] for row in rows]) for name in names})
         said = found.get("precision")  # older ones do not say it
         precision = {} if said is None else {"precision": said if cell.learned else "fp32"}
-        taken += _keep(store, cell, table, about | precision)
+        taken += _keep(store, cell, table, about | precision, measured)
     return taken
 
 
