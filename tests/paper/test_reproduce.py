@@ -23,8 +23,9 @@ from mast_swarm.paper.cells import Cell, Result, Store, weights
 from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
-from mast_swarm.paper.experiment import EXPERIMENTS, Found, Size
+from mast_swarm.paper.experiment import EXPERIMENTS, Found, Row, Size
 from mast_swarm.paper.measured import Estimate, Measured, bootstrap, difference
+from mast_swarm.paper.navigation.common import SCENARIOS
 from mast_swarm.paper.run import folder, kept_of
 from mast_swarm.paper.work import configured, families, forget, is_family, run, run_together
 from mast_swarm.tasks.coverage.points import read_points
@@ -284,15 +285,97 @@ def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(name in printed for name in EXPERIMENTS) and "0 of 360 cells" in printed
 
 
+def rates(values: list[float]) -> Result:
+    """An evaluation of which each start state ended with such a success rate."""
+    rows = [{"episode": e, "t": t, "success_rate": end * t / 800} for e, end in enumerate(values) for t in (0.0, 800.0)]
+    return Result(pa.Table.from_pylist(rows), {})
+
+
+def explained(connected: dict[str, float], ends: dict[str, dict[str, float]]) -> tuple[str, str]:
+    """The verdict on claim 30 and what it says of the paper's recipe, from chances and ends by scenario."""
+    results = {f"graph {name}": Result(pa.table({"together": [share]}), {}) for name, share in connected.items()}
+    for policy, each in ends.items():
+        results |= {f"{policy} {name}": rates([value, value]) for name, value in each.items()}
+    found = Found(EXPERIMENTS["scenarios"].cells(Size()), results, Size())
+    row = next(row for row in EXPERIMENTS["scenarios"].rows(found) if row.claim == 30)
+    return row.verdict, row.recipe
+
+
+def test_connectivity_explains_scenarios_if_no_single_one_makes_the_correlation() -> None:
+    policies = ("mast-m-paper", "mast-m", "dhba-8")
+    connected = {name: 0.1 * number for number, name in enumerate(SCENARIOS)}
+    rising = {name: 0.5 + share / 3 for name, share in connected.items()}
+    verdict, text = explained(connected, dict.fromkeys(policies, rising))
+    assert verdict == "holds" and text.startswith("rank correlation +1.00, least without ")
+    # Above 0.7 over all, and below without one of them.
+    ranks = dict(zip(SCENARIOS, (1, 4, 2, 3, 5, 7, 6, 8), strict=True))
+    bent = {name: 0.5 + 0.05 * rank for name, rank in ranks.items()}
+    assert explained(connected, dict.fromkeys(policies, bent))[0] == "holds"
+    ranks = dict(zip(SCENARIOS, (1, 4, 5, 2, 3, 7, 6, 8), strict=True))
+    alone = {name: 0.5 + 0.05 * rank for name, rank in ranks.items()}
+    verdict, text = explained(connected, dict.fromkeys(policies, alone))
+    assert verdict == "does not hold"
+    assert text.startswith("rank correlation +0.79, least without ") and text.endswith(": +0.68")
+    assert explained(connected, {**dict.fromkeys(policies, rising), "mast-m": alone})[0] == "partly"
+
+
 def test_what_is_judged_on_several_policies_does_not_hold_on_some() -> None:
-    experiment, size = EXPERIMENTS["scenarios"], Size()
+    connected = {name: 0.1 * number for number, name in enumerate(SCENARIOS)}
+    rising = {name: 0.5 + share / 3 for name, share in connected.items()}
+    falling = {name: 1.0 - rate for name, rate in rising.items()}
+
+    def verdict(**ends: dict[str, float]) -> str:
+        return explained(connected, {name.replace("_", "-"): each for name, each in ends.items()})[0]
+
+    assert (verdict(), verdict(dhba_8=falling), verdict(mast_m_paper=rising)) == ("not run", "not run", "partly")
+
+
+def test_only_delays_of_the_paper_are_counted_and_others_are_told_apart() -> None:
+    experiment, size = EXPERIMENTS["delays"], Size()
+    cells = experiment.cells(size)
+
+    def rows(*names: str) -> dict[int, Row]:
+        found = Found(cells, {name: rates([0.9, 0.8]) for name in names}, size)
+        return {row.claim: row for row in experiment.rows(found) if row.claim in (32, 33)}
+
+    given = rows("M best central", "M best 0.25", "M best 0.3", "M best 0.4", "L best 0.5", "L best 0", "M paper 1")
+    assert (given[32].recipe, given[32].best, given[32].verdict) == ("1 of 10 delays", "1 of 10 delays", "partly")
+    assert (given[33].recipe, given[33].best, given[33].verdict) == ("1 of 20 delays", "3 of 20 delays", "partly")
+    assert "2 others" in given[32].why and "1 others" in given[33].why
+    assert {row.verdict for row in rows("M best 0.25", "L best 0", "L paper central").values()} == {"not run"}
+    paper = [name for name in cells if not name.endswith(("central", " 0", " 0.25", " 0.75"))]
+    assert [row.verdict for row in rows(*paper).values()] == ["holds", "holds"]
+
+
+def test_who_beats_some_of_dhba_beats_it_partly() -> None:
+    experiment, size = EXPERIMENTS["baselines"], Size()
     found = kept_of(experiment, Store(DOCS / "results"), size)
 
-    def verdict(*policies: str) -> str:
-        some = {name: result for name, result in found.results.items() if name.split(" ")[0] in ("graph", *policies)}
-        return next(row.verdict for row in experiment.rows(Found(found.cells, some, size)) if row.claim == 30)
+    def verdict(**ends: float) -> str:
+        made = {f"dhba-{k}": rates([0.5, 0.5, 0.5]) for k in (0, 1, 2, 4, 8, 16)} | {"mast-m": rates([0.7, 0.7, 0.7])}
+        made |= {name.replace("_", "-"): rates([end, end, end]) for name, end in ends.items()}
+        return next(row.verdict for row in experiment.rows(Found(found.cells, made, size)) if row.claim == 21)
 
-    assert (verdict(), verdict("dhba-8"), verdict("mast-m-paper")) == ("not run", "not run", "partly")
+    assert verdict(mast_m_paper=0.6) == "holds"
+    assert verdict(mast_m_paper=0.6, dhba_16=0.65) == "partly"
+    assert verdict(mast_m_paper=0.4) == "does not hold"
+
+
+def test_means_alone_do_not_show_that_nobody_is_ahead() -> None:
+    experiment, size = EXPERIMENTS["baselines"], Size()
+    found = kept_of(experiment, Store(DOCS / "results"), size)
+
+    def behind(result: Result) -> str:
+        some = {name: result if name == "mast-m-sharp" else one for name, one in found.results.items()}
+        return next(row.best for row in experiment.rows(Found(found.cells, some, size)) if row.claim == 23)
+
+    t, best = [0.0, 400.0, 800.0], {"policy": "mast-m-sharp", "metric": "success_rate", "ci95": 0.01, "episodes": 108}
+    means = pa.Table.from_pylist([{**best, "t": at, "mean": 0.95 if at else 0.01} for at in t])
+    each = pa.table(
+        {"episode": [e for e in range(108) for _ in t], "t": t * 108, "success_rate": [0.1, 1.0, 1.0] * 108}
+    )
+    assert behind(Result(means, {})) == "mast-m-sharp behind: not shown (unpaired)"
+    assert behind(Result(each, {})) == "mast-m-sharp behind: never"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
@@ -441,8 +524,8 @@ def test_a_table_with_nan_is_kept_and_checked(tmp_path: Path) -> None:
 def test_the_bootstrap_is_that_of_scipy() -> None:
     values = np.random.default_rng(1).normal(0.1, 1.0, 80)
     ours = bootstrap(values)
-    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=4000, rng=2).confidence_interval
-    assert ours.half == pytest.approx((theirs.high - theirs.low) / 2, rel=0.05)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=40_000, rng=2).confidence_interval
+    assert ours.half == pytest.approx((theirs.high - theirs.low) / 2, rel=0.02)
     assert Estimate(0.2, 0.1).above_zero and not Estimate(0.2, 0.3).above_zero and Estimate(-0.2, 0.1).below_zero
 
 

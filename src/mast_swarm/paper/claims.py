@@ -23,7 +23,7 @@ CLAIMS: dict[int, str] = {
     18: "MAST-L is more sensitive to the window: N = 1000, R_att >= 1000: 1 of 5 encodings above 0.6, of MAST-M 4",
     19: "MAST-C over the same grid: above 0.9 at N = 100, sensitive to the window",
     20: "success rate at t = 200 s for N from 100 to 1000",
-    21: "MAST-M with messages of one control period per hop beats DHBA-0, 4 and 8, which have no delay",
+    21: "MAST-M with messages of one control period per hop ends above all DHBA-k, which have no delay",
     22: "MAST-M reaches about 85 % of the goals",
     23: "MAST-M is behind DHBA for the first 200 s",
     24: "DHBA gets better with k",

@@ -13,6 +13,8 @@ from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, NOT_RUN, PARTLY, Found, Missing, Row
 from mast_swarm.paper.measured import Estimate
 
+_FEW = 20  # instants of a curve, which are marked so that nobody takes the lines between them for measured
+
 Judged = tuple[str, str, str, str]
 """By the paper's recipe, by recipes of ours, verdict, a sentence."""
 
@@ -125,7 +127,8 @@ def curves(axes: Any, found: Found, names: Iterable[str], metric: str, label: Ca
         t, mean, half = found.measured(name).curve(metric)
         colour = policy_colour(number)
         axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-        axes.plot(t, mean, color=colour, linestyle=policy_dash(number), label=label(name), linewidth=1.6)
+        marked = {"marker": "o", "markersize": 3} if len(t) < _FEW else {}
+        axes.plot(t, mean, color=colour, linestyle=policy_dash(number), label=label(name), linewidth=1.6, **marked)
     axes.set(xlabel="time (s)")
     axes.margins(x=0)
 

@@ -60,9 +60,9 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         "that a figure or table is there. *Within interval* means that the interval of the difference contains 0, "
         "*partly* that some parts of a claim hold. Differences are paired over the same start states, by the "
         "bootstrap, unless they say that they are not. Numbers by recipes of ours are of "
-        "`mast-m`, the recipe `best`, unless they name `mast-m-sharp`, of the recipe `sharp`, which is better in "
-        "navigation. `mast-m-paper` is of the paper's recipe. Figures and tables are counted in the order of the "
-        "paper's source.\n\n",
+        "`mast-m`, the recipe `best` (of `mast-l` and `mast-c` where a claim is about L and C), unless they name "
+        "`mast-m-sharp`, of the recipe `sharp`, which is better in navigation. `mast-m-paper` is of the paper's "
+        "recipe. Figures and tables are counted in the order of the paper's source.\n\n",
         "**These are numbers of `--quick`: they say nothing.**\n\n" if size.quick else "",
         _counts({claim: row.verdict for claim, (row, _) in rows.items()}),
         "\n[Every cell with its hardware and time](cells.md).\n\n",

@@ -50,7 +50,8 @@ def _curve_rows(found: Found) -> list[Row]:
         verdict = either(*(gap.below_zero for gap in gaps["mast-m-paper"].values()))
         equal = difference(ended("mast-m"), ended("lpac-k3-seen"), C)
         level = "" if equal.below_zero or equal.above_zero else ", level"
-        why = f"MAST-M minus each, time average; mast-m has a fifth map, as has lpac-k3-seen: minus that {equal}{level}"
+        why = "MAST-M minus each, time average; mast-m has a fifth map, as has lpac-k3-seen: mast-m minus lpac-k3-seen "
+        why += f"{equal}{level}"
         if not trained:
             why += "; both LPACs are of our recipe, by the paper's none was trained"
         return texts["mast-m-paper"], texts["mast-m"], verdict, why

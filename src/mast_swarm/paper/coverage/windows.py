@@ -36,13 +36,13 @@ def _window_rows(found: Found) -> list[Row]:
         means = {name: found.measured(name).at(C) for name in found.cells}
         apart = {name: difference(found.measured(name), chosen, C) for name in found.cells if name != BEST}
         verdicts = {sign(one, wanted=1) for one in apart.values()}
-        told = ", ".join(f"{name} {one}" for name, one in apart.items())
+        told = ", ".join(f"{name} minus {BEST} {one}" for name, one in apart.items())
         return (
             ", ".join(f"{name} {mean}" for name, mean in means.items()),
             "-",
             FAILS if FAILS in verdicts else LEVEL if LEVEL in verdicts else HOLDS,
             f"centralised, 50,000 samples, 20 passes; M has the component mask, which at 256 m changes nothing: robots "
-            f"that near are linked; minus {BEST}: {told}; no search for coverage was run",
+            f"that near are linked; {told}; no search for coverage was run",
         )
 
     return [judged(found, 43, grid)]

@@ -42,7 +42,7 @@ def _rows(found: Found) -> list[Row]:
         ]
         verdict = either(*(gap.above_zero for gap in gaps))
         apart = ", ".join(f"{a} minus {b} {gap}" for (a, b), gap in zip(pairs, gaps, strict=True))
-        why = f"at the end, by one recipe for all three: {apart}; our best ones differ in theirs"
+        why = f"at the end, by one recipe for all three: {apart}; ours differ in theirs"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
 
     def below() -> Judged:
@@ -67,7 +67,7 @@ def _draw(found: Found, figure: Figure) -> None:
             for a, how in (("C", "central"), ("L", "central"), ("M", "central"), ("L", "alone"), ("M", "alone"))
         ]
         curves(axes, found, names, S, lambda name: f"{name[0]} {name.split()[-1]}")
-        axes.set_title({"paper": "the paper's recipe", "best": "our best"}[kind], loc="left")
+        axes.set_title({"paper": "the paper's recipe", "best": "our own recipes"}[kind], loc="left")
         axes.set(ylim=(0, 1.02), ylabel="success rate")
         if axes.lines:
             axes.legend(fontsize=8, loc="lower right")

@@ -10,7 +10,7 @@ import numpy as np
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Size, declare
-from mast_swarm.paper.judge import curves
+from mast_swarm.paper.judge import curves, present
 from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation.common import S, by_paper
 
@@ -84,21 +84,28 @@ def _seed_cells(size: Size) -> Mapping[str, Cell]:
 
 
 def _spread(found: Found) -> str:
-    """The success rates of each seed, early and at the end, their mean and their standard deviation."""
-    told = []
+    """How many seeds there are, and of several the success rates, early and at the end, their mean and their standard
+    deviation."""
+    told, there = [], []
     for recipe, way in itertools.product(("best", "paper"), _WAYS):
-        names = [name for name in found.cells if name.startswith(recipe) and name.endswith(way) and name in found]
+        every = [name for name in found.cells if name.startswith(recipe) and name.endswith(way)]
+        names = present(found, every)
+        there.append(f"`{recipe}`, {way}, {len(names)} of {len(every)}")
         if len(names) < 2:
             continue
         seeds = [found.measured(name) for name in names]
         texts = []
         for t in sorted({min(t, seeds[0].end) for t in (50.0, 200.0, seeds[0].end)}):
             rates = [seed.at(S, t).mean for seed in seeds]
-            spread = f"mean {np.mean(rates):.3f}, standard deviation {np.std(rates, ddof=1):.3f}"
-            texts.append(f"{', '.join(f'{rate:.3f}' for rate in rates)} at {t:g} s ({spread})")
+            about = f"mean {np.mean(rates):.3f}, standard deviation {np.std(rates, ddof=1):.3f}"
+            texts.append(f"{', '.join(f'{rate:.3f}' for rate in rates)} at {t:g} s ({about})")
         where = [f"{seed.about['device']} {seed.about.get('precision', '')}".strip() for seed in seeds]
-        told.append(f"Recipe `{recipe}`, {way}, seed by seed on {', '.join(where)}: {'; '.join(texts)}.")
-    return f"Success rates. {' '.join(told)}" if told else ""
+        mixed = ", so that the spread holds what hardware and precision do too" if len(set(where)) > 1 else ""
+        told.append(
+            f"Recipe `{recipe}`, {way}, evaluated seed by seed on {', '.join(where)}{mixed}: {'; '.join(texts)}."
+        )
+    spread = f" Success rates. {' '.join(told)}" if told else ""
+    return f"Seeds that are there: {'; '.join(there)}.{spread}" if len(found) else ""
 
 
 def _draw_seeds(found: Found, figure: Figure) -> None:

@@ -45,7 +45,7 @@ def _wavelength_rows(found: Found) -> list[Row]:
             apart = {w: difference(one, width, S) for w, one in other.items()}
             parts += [gap.below_zero if w < WIDTH else not gap.above_zero for w, gap in apart.items()]
             against = ", ".join(f"{w:g} m {gap}" for w, gap in apart.items())
-            texts.append(f"{encoding}: {WIDTH:g} m {width.at(S)}, minus that {against}")
+            texts.append(f"{encoding}: {WIDTH:g} m {width.at(S)}; others minus {WIDTH:g} m: {against}")
         why = "shorter is worse, longer not better; M, no window, N = 100, t = 200 s, centralised, 54 start states, "
         why += f"{SHORT} epochs, after which ape-l has learned little; the paper argues this without an experiment"
         return "; ".join(texts), "-", either(*parts), why
