@@ -114,10 +114,13 @@ def conditions() -> str:
 
 
 def touching() -> str:
-    """Collisions with and without the safety layer, in a sentence."""
-    bare, safe = (mapped(7120, channel=AGE, safe=layer)["collisions"] for layer in (False, True))
-    summed = "Pairs that touch, summed over the instants of an episode"
-    return f"{summed}: {bare:.0f} without `--safe`, {safe:.0f} with it.\n"
+    """Collisions under each condition, and with the safety layer, in a sentence."""
+    bare = [
+        f"{mapped(7120, channel=channel)['collisions']:.0f} ({what.partition(':')[0]})" for channel, what in CONDITIONS
+    ]
+    safe = mapped(7120, channel=AGE, safe=True)["collisions"]
+    summed = "Pairs that touch, summed over the instants, on average per episode"
+    return f"{summed}:\n{', '.join(bare)}; {safe:.0f} with `--safe`.\n"
 
 
 NUMBERS: dict[str, Callable[[], str]] = {
