@@ -126,6 +126,37 @@ def test_the_batch_does_not_matter(tmp_path: Path, policy_folder: Path, delay: f
                 np.testing.assert_allclose(one, other, rtol=0, atol=0 if policy == "dhba-1" else 1e-2)
 
 
+class Told(list[tuple[str, int, int]]):
+    """What a progress bar was told."""
+
+    def __call__(self, *done: Any) -> None:
+        self.append(done)
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_same(tmp_path: Path, policy_folder: Path) -> None:
+    """Also of a task in a file, whose settings another process knows only when it has read it; a run that was stopped
+    goes on with any number of them."""
+    task = f"{Path(__file__).parents[2]}/examples/rendezvous.py:TASK"
+    for name, given in (
+        ("navigation", {"policy": [str(policy_folder), "dhba-2-relay"], "agents": 9, "delay": 1.0, "steps": 12}),
+        (task, {"policy": ["to_the_middle"], "agents": 9, "steps": 5}),
+    ):
+        several, one = (tmp_path / f"{len(given)}-{jobs}" for jobs in (2, 1))
+        told = Told()
+        evaluate(name, None, told, **given, episodes=5, record=2, jobs=2, out=several)
+        evaluate(name, **given, episodes=5, record=2, out=one)
+        theirs, ours = (pq.read_table(folder / "episodes.parquet").to_pydict() for folder in (several, one))
+        assert theirs.keys() == ours.keys()
+        for column, values in ours.items():
+            exact = not isinstance(values[0], float)
+            assert theirs[column] == values if exact else np.allclose(theirs[column], values, atol=1e-3), column
+        assert sorted(p.name for p in several.glob("recording-*")) == sorted(p.name for p in one.glob("recording-*"))
+        assert {name for name, done, total in told if done == total == 5} == {name for name, _, _ in told}
+        (several / "summary.json").unlink()  # as if it had been stopped
+        assert evaluate(name, **given, episodes=5, record=2, resume=True, out=several)[1]["complete"] is True
+
+
 def test_delay_and_loss_are_those_of_learned_policies(tmp_path: Path, policy_folder: Path) -> None:
     config = small(tmp_path / "r", policy=("lsap", str(policy_folder)), delay=1.0, loss=0.25, episodes=2, steps=3)
     _, summary = evaluate("navigation", config)

@@ -57,6 +57,9 @@ class EvaluateConfig:
     """Environments at once; unset: chosen from the team's size and the device."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where worlds and learned policies run."""
+    jobs: int = 1
+    """Batches of episodes at a time, each in a process of its own with its share of the cores: on a CPU one per core is
+    quickest, where there is work for minutes."""
     ray: Annotated[str | None, _UNSET, tyro.conf.DisallowNone] = None
     """HOST:PORT of a Ray cluster on which batches of episodes run, or auto; unset: on this machine."""
     gpus: float = 0.0
@@ -80,6 +83,7 @@ class EvaluateConfig:
             ("record", self.record, 0, None),
             ("seed", self.seed, 0, _MOST),
             ("batch", 1 if self.batch is None else self.batch, 1, None),
+            ("jobs", self.jobs, 1, None),
         ):
             if value < least or (most is not None and value > most):
                 limits = f"{least} or more" if most is None else f"{least} to {most}"
@@ -119,7 +123,7 @@ TOPICS = {  # how people find the settings
     "what is compared": ("policy", "safe", "episodes", "steps", "seed"),
     "messages": ("delay", "loss", "failure", "relay_radius", "max_age"),
     "results": ("record", "out", "resume"),
-    "the machine": ("batch", "device", "precision", "ray", "gpus"),
+    "the machine": ("batch", "jobs", "device", "precision", "ray", "gpus"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import platform
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -35,6 +36,7 @@ from mast_swarm.tasks.world import World
 
 Progress = Callable[[str, int, int], None]  # policy, steps done, steps in all
 _STATES = 4  # times a state's memory that one control period takes: the next state, observations, activations
+_TURNS = 8  # batches for each process, where there are several: each is kept, and tells how far it is, as it ends
 
 
 class Interrupted(KeyboardInterrupt):
@@ -140,8 +142,8 @@ def evaluate(
         return folder, before
     complete = False
     try:
-        if config.ray is not None:
-            _on_cluster(named, world, list(actors), config, results, progress)
+        if config.ray is not None or config.jobs > 1:
+            _elsewhere(named, world, actors, config, results, progress)
         else:
             for number, (name, actor) in enumerate(actors.items()):
                 _one_policy(world, number, name, actor, config, results, progress)
@@ -244,25 +246,36 @@ def _keep(
     results.add(number, chosen[0], table)
 
 
-def _on_cluster(
-    task: str, world: World[Any, Any], names: list[str], config: EvaluateConfig, results: Results, progress: Progress
+def _elsewhere(
+    task: str,
+    world: World[Any, Any],
+    actors: dict[str, Actor],
+    config: EvaluateConfig,
+    results: Results,
+    progress: Progress,
 ) -> None:
-    """All policies at once, a job per batch of episodes; each is kept as it comes back."""
-    if tasks.source(task):
+    """In other processes or on a cluster: all policies at once, a job per batch of episodes; each is kept as it comes
+    back."""
+    if config.ray is not None and tasks.source(task):
         raise MastError(f"task {task} is in a file, which the machines of a cluster cannot find: install it there")
-    size = config.batch or _batch(world, config.seeds()[0], config.scenarios()[0])
     jobs: dict[str, tuple[int, list[int]]] = {}
-    done = {name: len(results.episodes(number)) for number, name in enumerate(names)}
-    for number, name in enumerate(names):
+    done = {name: len(results.episodes(number)) for number, name in enumerate(actors)}
+    left = sum(config.episodes - count for count in done.values())
+    for number, (name, actor) in enumerate(actors.items()):
         progress(name, done[name], config.episodes)
         finished = results.episodes(number)
+        size = config.batch or _batch(world, config.seeds()[0], config.scenarios()[0], actor)
+        if config.ray is None and config.batch is None:
+            size = min(size, max(1, left // (_TURNS * config.jobs)))
         for chosen in _runs([e for e in range(config.episodes) if e not in finished], size):
             jobs[f"{name} {chosen[0]} to {chosen[-1]}"] = (number, chosen)
     if not jobs:
         return
-    workers = pool(config.ray)
+    known, names = tasks.source(task).get("source", task), list(actors)
+    packed = pickle.dumps(config)  # read where the task is known, whose settings are in it
+    workers = pool(config.ray, config.jobs)
     try:
-        given = [Job(job, _job, (task, config, *which), config.gpus) for job, which in jobs.items()]
+        given = [Job(job, _job, (known, packed, *which), config.gpus) for job, which in jobs.items()]
         for job, found in workers.run(given):
             number, chosen = jobs[job.name]
             _keep(results, number, names[number], chosen, *found)
@@ -272,11 +285,13 @@ def _on_cluster(
         workers.close()
 
 
-def _job(task: str, config: EvaluateConfig, number: int, chosen: list[int]) -> tuple[pa.Table, list[Recording]]:
-    """What a machine of a cluster does: some episodes of the policy of that number."""
-    world, channel = _world(tasks.find(task), config)
+def _job(task: str, packed: bytes, number: int, chosen: list[int]) -> tuple[pa.Table, list[Recording]]:
+    """What another process does: some episodes of the policy of that number."""
+    found = tasks.find(task)
+    config: EvaluateConfig = pickle.loads(packed)
+    world, channel = _world(found, config)
     actor = make_actor(config.policy[number], world, channel)
-    return _part(world, labels(config.policy, task)[number], actor, config, chosen)
+    return _part(world, labels(config.policy, found.name)[number], actor, config, chosen)
 
 
 def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:
@@ -307,7 +322,7 @@ def _batch(world: World[Any, Any], seed: int, scenario: str, actor: Actor | None
 def _resolved(task: str, config: EvaluateConfig) -> dict[str, Any]:
     """The settings as plain JSON, named as on the command line, less those that do not change a result."""
     plain = dataclasses.asdict(config)
-    for name in ("out", "resume", "device", "batch", "ray", "gpus"):
+    for name in ("out", "resume", "device", "batch", "jobs", "ray", "gpus"):
         plain.pop(name)
     known = {"weights": known_by(config.policy, task)}
     return {"task": task, **tasks.source(task), **plain.pop("world"), **plain, **known}
