@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from mast_swarm.train.config import TrainConfig, changed, from_toml
 from mast_swarm.train.study import counted, masked, open_study, others_of, try_again, url_of
 from mast_swarm.train.tune import Stop, configured, objective, proposed, search_of, stoppable, tune
 from mast_swarm.train.tune_config import TuneConfig
+from mast_swarm.train.watch import watched
 from mast_swarm.view.search import search_plots
 from shared import mast, one_line, recipe
 
@@ -115,7 +117,8 @@ def test_the_best_settings_are_complete_and_say_what_to_run(capsys: pytest.Captu
     command = f"mast train navigation --recipe tiny --config '{out}/best.toml'"
     assert (out / "best.toml").read_text().startswith(f"# {command}\n")
     told = capsys.readouterr().out
-    assert "trial 0: " in told and "1 trial: 1 finished; best" in told and told.endswith(f"settings: {command}\n")
+    assert told.startswith(f"search: {out}; study 'navigation': 0 of 1 trial finished\n") and "\ntrial 0: " in told
+    assert "\n1 of 1 trial finished; best" in told and told.endswith(f"settings: {command}\n")
     search = search_of("navigation", settings(config=given))
     study = optuna.load_study(study_name="navigation", storage=url_of(str(out / "study.db")))
     named = recipe("tiny")
@@ -140,9 +143,14 @@ def left(out: Path, states: tuple[str, ...]) -> Any:
 @pytest.mark.slow
 def test_what_was_interrupted_is_tried_again_before_anything_new(tmp_path: Path) -> None:
     before = left(tmp_path, ("interrupted", "killed", "ended"))
-    assert counted(before) == "3 trials: 0 finished, 1 interrupted, 1 failed, 1 under way"
+    again = "to be tried again from the first epoch"
+    assert counted(before, 2) == f"0 of 2 trials finished, 1 failed, 1 under way, 1 {again}"
+    others_of(url_of(str(tmp_path / "study.db")), "navigation").fail_dead(before)
+    for _ in range(2):  # those that wait for their turn are not tried again yet
+        assert counted(before, 2) == f"0 of 2 trials finished, 1 failed, 2 {again}"
+        try_again(before)
     study = tune("navigation", settings(out=tmp_path, trials=2), SMALL)
-    assert counted(study).startswith("5 trials: 2 finished") and counted(study).endswith("2 interrupted, 1 failed")
+    assert re.fullmatch(r"2 of 2 trials finished( \(1 ended early\))?, 1 failed", counted(study, 2))
     assert [trial.params for trial in study.trials[3:]] == [trial.params for trial in study.trials[:2]]
     try_again(study)
     assert len(study.trials) == 5  # each once
@@ -172,6 +180,7 @@ with InFile({url!r}).alive({study.trials[0]._trial_id}):
         assert len(study.trials) == min(begun + 1, 3)
         if begun < 3:
             assert proposed(study.ask(), settings()) == study.trials[0].params
+    assert counted(study, 5) == "0 of 5 trials finished, 1 failed"
 
 
 def test_who_asks_to_stop_is_heard_in_training_and_never_in_the_middle_of_a_report() -> None:
@@ -207,6 +216,35 @@ def test_who_is_to_end_ends_whatever_else_is_asked() -> None:
     assert heard == [signal.SIGTERM]
 
 
+def test_a_search_says_what_begins_and_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mast_swarm.train.watch._LOOK", 0.02)  # s
+    given = settings(out=tmp_path, trials=4, most=8)
+    study = left(tmp_path, ("interrupted", "killed"))
+    try_again(study)
+    seen: list[Mapping[str, tuple[int, int]]] = []
+
+    def until(wanted: Mapping[str, tuple[int, int]]) -> None:
+        end = time.monotonic() + 60
+        while seen[-1:] != [wanted]:
+            assert time.monotonic() < end, seen[-1:]
+            time.sleep(0.02)
+
+    kept: list[int] = []
+    with watched(study, given, lambda: kept.append(len(study.trials)), seen.append):
+        trial = study.ask()
+        proposed(trial, given)
+        until({"finished trials": (0, 4), "epochs of trial 1": (0, 8), "epochs of trial 2": (0, 8)})
+        trial.report(0.5, 3)
+        until({"finished trials": (0, 4), "epochs of trial 1": (0, 8), "epochs of trial 2": (3, 8)})
+        study.tell(trial, 0.75)
+        until({"finished trials": (1, 4), "epochs of trial 1": (0, 8)})
+    begins, ends = capsys.readouterr().out.splitlines()  # what began before is not told again
+    assert begins.startswith("trial 2 begins, as trial 0 did: layers 1, heads ") and ", dropout 0." in begins
+    assert ends.startswith("trial 2: 0.750 after 3 epochs, complete, ") and len(kept) == 2
+
+
 def begun_search(out: Path, workers: int, trials: int = 999) -> subprocess.Popen[str]:
     """A search in a process of its own that has finished a trial."""
     ranges = ("--layers", "1", "1", "--heads", "1", "2", "--head-dim", "8", "8", "--device", "cpu")
@@ -217,7 +255,9 @@ def begun_search(out: Path, workers: int, trials: int = 999) -> subprocess.Popen
     process = subprocess.Popen(
         [*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert process.stdout is not None and process.stdout.readline().startswith("trial ")
+    assert process.stdout is not None and process.stdout.readline().startswith(f"search: {out}; study 'navigation': ")
+    while not (line := process.stdout.readline()).startswith("trial ") or " epochs, " not in line:
+        assert line  # else it has ended
     return process
 
 
@@ -229,8 +269,10 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, workers:
     assert pq.read_table(tmp_path / "trials.parquet").num_rows >= 1 and (tmp_path / "best.toml").exists()
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=180)[1]
-    assert process.returncode == 130 and told.count("\n") == 1, told
-    assert told.startswith("mast: interrupted; ") and told.endswith("the same command goes on\n")
+    *before, last = told.splitlines()
+    assert process.returncode == 130 and all(line.startswith("finished trials: ") for line in before), told
+    stands = r"\d+ of 999 trials finished( \(\d+ ended early\))?(, \d to be tried again from the first epoch)?"
+    assert re.fullmatch(f"mast: interrupted; {stands}; what was finished is kept; the same command goes on", last), told
 
 
 def children(pid: int) -> list[int]:
@@ -253,7 +295,7 @@ def test_a_search_goes_on_when_one_of_its_workers_is_killed(tmp_path: Path) -> N
     told = process.communicate(timeout=120)
     assert process.returncode == 0, told
     study = optuna.load_study(study_name="navigation", storage=url_of(str(tmp_path / "study.db")))
-    assert counted(study).split(": ")[1].startswith("8 finished") and "under way" not in counted(study)
+    assert re.fullmatch(r"8 of 8 trials finished( \(\d ended early\))?", counted(study, 8))
 
 
 @pytest.mark.slow
@@ -376,7 +418,7 @@ def test_two_workers_share_a_study_in_postgresql(
     study = tune("navigation", given, SMALL)
     ended = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
     assert len(study.trials) == len(ended) == 4 and len({trial.params["lr"] for trial in ended}) == 4
-    assert capsys.readouterr().out.count("trial ") == 4
+    assert capsys.readouterr().out.count(" epochs, ") == 4
     again = tune("navigation", settings(storage=database, trials=4, out=tmp_path / "two"), SMALL)  # another machine
     assert len(again.trials) == len(study.trials)
     assert (tmp_path / "two" / "trials.parquet").exists()
@@ -402,4 +444,4 @@ def test_a_cluster_s_trials_are_told_by_the_command(
         study = tune("navigation", given, SMALL)
     finally:
         cluster.shutdown()
-    assert len(study.trials) == 4 and capsys.readouterr().out.count("trial ") == 4
+    assert len(study.trials) == 4 and capsys.readouterr().out.count(" epochs, ") == 4

@@ -19,9 +19,11 @@ def tune_verb(args: list[str]) -> None:
     config = parse(TuneConfig, rest, f"mast tune {task.name}")
     from mast_swarm.train.tune import search_of, told, tune
     from mast_swarm.view.search import search_plots
+    from mast_swarm.view.terminal import under_way
 
-    study = tune(args[0], config, drawn=search_plots)
+    with under_way() as shown:
+        study = tune(args[0], config, drawn=search_plots, shown=shown)
     search = search_of(args[0], config)
-    print(f"{told(study)}; see {search.out}")
+    print(f"{told(study, config.trials)}; see {search.out}")
     if (search.out / "best.toml").exists():
         print(f"train with the best settings: {search.command}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,7 +28,7 @@ SPACE = ("layers", "heads", "head_dim", "lr", "weight_decay", "dropout")
 SET_HERE = ("epochs", "validate_every", "seed")  # settings of the recipe that a search sets itself
 FINISHED = ("COMPLETE", "PRUNED")
 _BEAT = 30  # s between two signs of life of a trial in a database
-_LOST = 3  # times that a trial is begun whose process then dies without a word
+_LOST = 3  # times that settings are tried whose process then dies without a word
 
 
 def optuna_here() -> Any:
@@ -226,20 +227,27 @@ def others_of(url: str, name: str) -> Others:
     return InDatabase(url, name) if url.startswith("postgresql") else InFile(url)
 
 
-def was_interrupted(trial: FrozenTrial) -> bool:
-    """Whether a trial was stopped, or its process died: all others that fail say why they ended."""
-    return trial.state.name == "FAIL" and "ended" not in trial.user_attrs
+def _interrupted(study: Study) -> tuple[list[FrozenTrial], list[FrozenTrial]]:
+    """Trials that were stopped, or whose process died, and that nobody has begun again: those to be, and those given
+    up. All others that fail say why they ended."""
+    found = study.get_trials(deepcopy=False)
+    begun = {trial.user_attrs.get("again") for trial in found}
+    left = [trial for trial in found if trial.state.name == "FAIL" and "ended" not in trial.user_attrs]
+    left = [trial for trial in left if trial.number not in begun and set(trial.params) == set(SPACE)]
+    return [t for t in left if _lost(t) < _LOST], [t for t in left if _lost(t) >= _LOST]
+
+
+def _lost(trial: FrozenTrial) -> int:
+    """How often a process that tried an interrupted trial's settings died without a word: they may be what kills it."""
+    return trial.user_attrs.get("lost", 0) + ("interrupted" not in trial.user_attrs)
 
 
 def try_again(study: Study) -> None:
-    """Let the settings of trials that were interrupted be the next ones to be tried; each once."""
-    found = study.get_trials(deepcopy=False)
-    begun = {trial.user_attrs.get("again") for trial in found}
-    for trial in found:
-        if was_interrupted(trial) and trial.number not in begun and set(trial.params) == set(SPACE):
-            lost = trial.user_attrs.get("lost", 0) + ("interrupted" not in trial.user_attrs)
-            if lost < _LOST:  # else it may be what kills them
-                study.enqueue_trial(trial.params, {"again": trial.number, "lost": lost})
+    """Let the settings of trials that were interrupted be the next ones to be tried, from the first epoch; each once.
+    Their training is not gone on with: who tries again may be another machine, and Hyperband has another number of
+    epochs for another trial."""
+    for trial in _interrupted(study)[0]:
+        study.enqueue_trial(trial.params, {"again": trial.number, "lost": _lost(trial)})
 
 
 def finished_and_running(study: Study) -> tuple[int, int]:
@@ -248,17 +256,19 @@ def finished_and_running(study: Study) -> tuple[int, int]:
     return sum(state in FINISHED for state in states), states.count("RUNNING")
 
 
-def counted(study: Study) -> str:
-    """How many trials a study has, by how they ended: `9 trials: 7 finished (1 ended early), 2 interrupted`."""
-    found = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name != "WAITING"]
-    finished, running = finished_and_running(study)
-    early = sum(trial.state.name == "PRUNED" for trial in found)
-    interrupted = sum(map(was_interrupted, found))
-    parts = [f"{finished} finished" + (f" ({early} ended early)" if early else "")]
+def counted(study: Study, asked: int) -> str:
+    """How far a study is that is to have so many trials: `7 of 9 trials finished (1 ended early), 2 under way`. Those
+    that others tried again do not count."""
+    found = study.get_trials(deepcopy=False)
+    states = Counter(trial.state.name for trial in found)
+    again, given_up = _interrupted(study)
+    failed = sum(trial.state.name == "FAIL" and "ended" in trial.user_attrs for trial in found) + len(given_up)
+    early = f" ({states['PRUNED']} ended early)" if states["PRUNED"] else ""
+    parts = [f"{sum(states[state] for state in FINISHED)} of {asked} trial{'' if asked == 1 else 's'} finished{early}"]
     for number, how in (
-        (interrupted, "interrupted"),
-        (len(found) - finished - running - interrupted, "failed"),
-        (running, "under way"),
+        (failed, "failed"),
+        (states["RUNNING"], "under way"),
+        (len(again) + states["WAITING"], "to be tried again from the first epoch"),
     ):
         parts += [f"{number} {how}"] if number else []
-    return f"{len(found)} trial{'' if len(found) == 1 else 's'}: {', '.join(parts)}"
+    return ", ".join(parts)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,13 +41,14 @@ from mast_swarm.train.study import (
 )
 from mast_swarm.train.trainer import RunOptions, Trainer
 from mast_swarm.train.tune_config import TuneConfig
+from mast_swarm.train.watch import Shown, watched
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
 Drawn = Callable[["Study", Task, Path], None]  # draws a study into a folder
-_LOOK = 2.0  # s between two looks at a study that others work on
+_WAIT = 2.0  # s between two looks whether a study that others work on has room
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,16 @@ def search_of(task_name: str, config: TuneConfig, changes: Mapping[str, Any] | N
 
 
 def tune(
-    task_name: str, config: TuneConfig, changes: Mapping[str, Any] | None = None, drawn: Drawn | None = None
+    task_name: str,
+    config: TuneConfig,
+    changes: Mapping[str, Any] | None = None,
+    drawn: Drawn | None = None,
+    shown: Shown = lambda far: None,
 ) -> Study:
     """Run trials until the study has as many as asked for; gives the study. What is finished is kept.
 
-    changes: settings of the recipe that differ, as a TOML file would give them; drawn: draws the study at the end.
+    changes: settings of the recipe that differ, as a TOML file would give them; drawn: draws the study at the end;
+    shown: shows meanwhile how far it is.
     """
     search = search_of(task_name, config, changes)
     optuna_here()
@@ -102,56 +108,21 @@ def tune(
     study = open_study(url, config.study or search.task.name, config, search.base)
     workers = pool(config.ray, config.workers)
     given = (url, study.study_name, config, plain(search.base))
+    many = f"; {config.workers} at a time" if config.workers > 1 else ""
+    print(f"search: {search.out}; study '{study.study_name}': {counted(study, config.trials)}{many}", flush=True)
     try:
-        with _watched(study, search):
+        with watched(study, config, lambda: write(study, search), shown):
             for _ in workers.run([Job(f"trials-{n}", work, (*given, n), config.gpus) for n in range(config.workers)]):
                 pass
     except KeyboardInterrupt as stopped:
-        raise type(stopped)(f"interrupted; {counted(study)}; the same command goes on") from None
+        kept = "; what was finished is kept" if finished_and_running(study)[0] else ""
+        stands = f"interrupted; {counted(study, config.trials)}{kept}; the same command goes on"
+        raise type(stopped)(stands) from None
     finally:
         workers.close()
         if drawn is not None and finished_and_running(study)[0]:
             drawn(study, search.task, search.out)
     return study
-
-
-@contextmanager
-def _watched(study: Study, search: Search) -> Iterator[None]:
-    """Says of each trial that finishes meanwhile how it ended, whoever runs it, and writes the results so far."""
-    known = {trial.number for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()}
-    over = threading.Event()
-
-    def look() -> None:
-        new = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-        new = [trial for trial in new if trial.number not in known]
-        for trial in new:
-            known.add(trial.number)
-            _tell(trial)
-        if new:
-            write(study, search)
-
-    def watch() -> None:
-        while not over.wait(_LOOK):
-            with suppress(Exception):  # a busy database, a full disk: the last look says what is wrong
-                look()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
-        look()
-        write(study, search)
-
-
-def _tell(trial: FrozenTrial) -> None:
-    value = "-" if trial.value is None else f"{trial.value:.3f}"
-    spent = 0.0 if trial.duration is None else trial.duration.total_seconds()
-    how = {"COMPLETE": "complete", "PRUNED": "ended early"}.get(trial.state.name)
-    how = how or trial.user_attrs.get("ended", "interrupted")
-    print(f"trial {trial.number}: {value} after {trial.last_step or 0} epochs, {how}, {spent:.0f} s", flush=True)
 
 
 class Stop:
@@ -220,7 +191,7 @@ def work(url: str, name: str, config: TuneConfig, base: dict[str, Any], worker: 
                 continue
             if finished_and_running(study)[0] >= config.trials:
                 return
-            time.sleep(_LOOK)
+            time.sleep(_WAIT)
         stop.error()
 
 
@@ -312,12 +283,12 @@ def objective(trial: Trial, base: TrainConfig, config: TuneConfig, stop: Stop) -
     return min(values) if tasks.task_of(base.world).metric.lower_is_better else max(values)
 
 
-def told(study: Study) -> str:
-    """How a study stands, in a line."""
+def told(study: Study, asked: int) -> str:
+    """How a study stands that is to have so many trials, in a line."""
     if not _complete(study):
-        return f"{counted(study)}; none came to its last epoch"
+        return f"{counted(study, asked)}; none came to its last epoch"
     best = ", ".join(f"{name} {value:.4g}" for name, value in study.best_params.items())
-    return f"{counted(study)}; best {study.best_value:.4f} with {best}"
+    return f"{counted(study, asked)}; best {study.best_value:.4f} with {best}"
 
 
 def _complete(study: Study) -> list[FrozenTrial]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,6 +57,38 @@ def bars() -> Iterator[Callable[[str], Callable[[str, int, int], None]]]:
 
     try:
         yield titled
+    finally:
+        if rows:
+            shown.stop()
+
+
+@contextmanager
+def under_way() -> Iterator[Callable[[Mapping[str, tuple[int, int]]], None]]:
+    """Progress bars of all that is under way: called with how far each is, and of how much, by its name. What is named
+    no more has ended, and its bar goes. In a file or a pipe: a line now and then."""
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    shown = Progress(*columns, TimeRemainingColumn())
+    rows: dict[str, Any] = {}
+    said = time.monotonic()  # when a line was last written
+
+    def tell(now: Mapping[str, tuple[int, int]]) -> None:
+        nonlocal said
+        if not shown.console.is_terminal:
+            if time.monotonic() - said >= _EVERY:
+                said = time.monotonic()
+                parts = (f"{name}: {done}/{total}" for name, (done, total) in now.items())
+                print(", ".join(parts), file=sys.stderr, flush=True)
+            return
+        shown.start()  # only now: where nothing runs, nothing is drawn
+        for name in rows.keys() - now.keys():
+            shown.remove_task(rows.pop(name))
+        for name, (done, total) in now.items():
+            if name not in rows:
+                rows[name] = shown.add_task(name, total=total)
+            shown.update(rows[name], completed=done)
+
+    try:
+        yield tell
     finally:
         if rows:
             shown.stop()
