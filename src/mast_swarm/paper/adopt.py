@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,39 @@ from mast_swarm.tasks import registry as tasks
 _WORLD = {"navigation": ("agents", "scenario"), "coverage": ("agents", "features", "side", "dt")}
 
 
-def adopt(given: Path, store: Store) -> list[Cell]:
-    """The cells of a results folder or of a summary.json: those that were new."""
+@dataclass
+class Adopted:
+    """What became of the results in a folder or file."""
+
+    taken: list[Cell] = field(default_factory=list)
+    known: list[Cell] = field(default_factory=list)  # as good as these are results that were there before
+    strange: list[str] = field(default_factory=list)  # policies that nobody else has
+
+    def told(self, given: Path, asked: Collection[Cell]) -> list[str]:
+        """Lines that say so. asked: the cells that experiments have."""
+        found = [f"{len(self.taken)} cell{'' if len(self.taken) == 1 else 's'} taken over"]
+        found += [f"{len(self.known)} as good there before"] if self.known else []
+        found += [f"{', '.join(self.strange)} left out: nobody can tell which policy that is"] if self.strange else []
+        keys = {cell.key for cell in asked}
+        odd = [cell for cell in self.taken if cell.kind != "train" and cell.key not in keys]
+        return [f"{given}: {'; '.join(found)}", *(_unasked(cell, asked) for cell in odd)]
+
+
+def _unasked(cell: Cell, asked: Collection[Cell]) -> str:
+    """Why no experiment has a cell: in what the nearest one of the same policy differs."""
+    own = cell.settings
+    same = [one.settings for one in asked if one.settings.get("policy") == own["policy"] and one.kind == cell.kind]
+    if not same:
+        return f"no experiment has {cell.label}, so it counts for none"
+    differs = [[name for name in {**own, **other} if own.get(name) != other.get(name)] for other in same]
+    names = min(differs, key=len)
+    other = same[differs.index(names)]
+    wanted = ", ".join(f"{name} {other.get(name)} (not {own.get(name)})" for name in names)
+    return f"no experiment has {cell.label}, so it counts for none: one has it with {wanted}"
+
+
+def adopt(given: Path, store: Store) -> Adopted:
+    """Take over a results folder or a summary.json."""
     if given.suffix == ".jsonl":
         return _curve(given, store)
     file = given / "summary.json" if given.is_dir() else given
@@ -37,7 +69,9 @@ def adopt(given: Path, store: Store) -> list[Cell]:
     return _summary(found, file, episodes, store)
 
 
-def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any], measured: str | None = None) -> list[Cell]:
+def _keep(
+    into: Adopted, store: Store, cell: Cell, table: pa.Table, about: dict[str, Any], measured: str | None = None
+) -> None:
     """measured: the weights that the results are of, if they say so."""
     before = store.load(cell)
     trained = None if cell.needs is None else store.load(cell.needs)
@@ -45,12 +79,13 @@ def _keep(store: Store, cell: Cell, table: pa.Table, about: dict[str, Any], meas
     if here is not None and here != measured:
         whose = "nobody knows of which weights these results are" if measured is None else "these are of other weights"
         print(f"mast: the policy of {cell.label} was trained here, and {whose}: they are left alone", file=sys.stderr)
-        return []
+        return
     result = Result(table, about | ({} if here is None else {WEIGHTS: here}))
     if before is not None and not (before.means_only and not result.means_only):
-        return []  # every episode is better than means alone
+        into.known.append(cell)  # every episode is better than means alone
+        return
     store.save(cell, result)
-    return [cell]
+    into.taken.append(cell)
 
 
 def _source(file: Path) -> str:
@@ -59,19 +94,20 @@ def _source(file: Path) -> str:
     return "/".join(parts[parts.index("docs") :] if "docs" in parts else parts[-2:])
 
 
-def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> list[Cell]:
+def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> Adopted:
     if found.get("complete") is not True:
         raise MastError(f"{file} is of an evaluation that was not finished: finish it first, with --resume")
     if found["version"] != __version__:
         raise MastError(f"{file} was made by version {found['version']}, this is {__version__}: policies may differ")
-    task, taken = found["task"], list[Cell]()
+    task, adopted = found["task"], Adopted()
     _check_usual(found, file)
     about = {"from": _source(file), **{key: found[key] for key in ("device", "version", "torch")}, "seconds": None}
     for policy in dict.fromkeys(row["policy"] for row in found["rows"]):
         rows = [row for row in found["rows"] if row["policy"] == policy]
         who = _named(task, policy)
         if who is None:
-            continue  # a folder's name: nobody can tell today which weights those were
+            adopted.strange.append(policy)  # a folder's name: nobody can tell today which weights those were
+            continue
         measured = found.get("weights", {}).get(policy)  # older ones do not say it
         if measured is not None and isinstance(who, str) and measured != weights(task, who):
             raise MastError(f"{file} is of other weights of {policy} than those shipped now: evaluate it again")
@@ -88,8 +124,8 @@ def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store
             table = pa.table({name: pa.array([row[name] for row in rows]) for name in names})
         said = found.get("precision")  # older ones do not say it
         precision = {} if said is None else {"precision": said if cell.learned else "fp32"}
-        taken += _keep(store, cell, table, about | precision, measured)
-    return taken
+        _keep(adopted, store, cell, table, about | precision, measured)
+    return adopted
 
 
 def _check_usual(found: dict[str, Any], file: Path) -> None:
@@ -116,7 +152,7 @@ def _named(task: str, policy: str) -> str | Cell | None:
     return by_paper(Size(), letter.upper()) if task == "navigation" and rest == "paper" and letter in "mlc" else None
 
 
-def _curve(file: Path, store: Store) -> list[Cell]:
+def _curve(file: Path, store: Store) -> Adopted:
     """The epochs of a run by the paper's recipe for navigation: mast-l-paper-training.jsonl, a metrics.jsonl."""
     letter = file.stem.removeprefix("mast-").removesuffix("-paper-training").upper()
     if letter not in ("M", "L", "C"):
@@ -129,4 +165,6 @@ def _curve(file: Path, store: Store) -> list[Cell]:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
     spent = round(sum(row["seconds"] for row in rows), 1)
-    return _keep(store, cell, table, {"from": _source(file), "seconds": spent})
+    adopted = Adopted()
+    _keep(adopted, store, cell, table, {"from": _source(file), "seconds": spent})
+    return adopted

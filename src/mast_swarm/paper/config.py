@@ -17,8 +17,10 @@ _UNSET = tyro.conf.arg(help_behavior_hint="")
 class ReproduceConfig:
     """Run the paper's experiments again: what is missing is run, what is there is kept. `--list` shows them."""
 
-    names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Which experiments."""
+    names: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[NAME ...]", help_behavior_hint="")
+    ] = ()
+    """Which experiments; --list shows them."""
     all: bool = False
     """All of them."""
     list: bool = False

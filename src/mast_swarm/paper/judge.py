@@ -152,3 +152,5 @@ def heat(axes: Any, values: np.ndarray, rows: list[Any], columns: list[Any], tit
 def blank(axes: Any) -> None:
     """Say on a figure that nothing has been run yet."""
     axes.text(0.5, 0.5, "not run yet", ha="center", va="center", transform=axes.transAxes)
+    axes.set_xticks([])
+    axes.set_yticks([])

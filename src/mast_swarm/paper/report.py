@@ -40,7 +40,7 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
     for claim in sorted(CLAIMS):
         row, report = rows[claim]
         verdict = row.verdict if row.verdict != NOT_RUN else f"{NOT_RUN}: {row.why}"
-        why = "" if row.verdict == NOT_RUN else row.why
+        why = "" if row.verdict == NOT_RUN else row.why.replace("; ", "<br>")  # a part of it a line
         link = f"[{report.experiment.name}](#{report.experiment.name}) ({report.experiment.paper})"
         body.append([str(claim), CLAIMS[claim], row.recipe, row.best, verdict, why, link])
     head = [

@@ -38,12 +38,9 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
     store, size = Store(folder(config)), Size(config.quick)
     if not config.list:
         check_writable(folder(config))  # before anything is computed
+    asked = [cell for one in EXPERIMENTS.values() for cell in one.cells(size).values()] if config.adopt else []
     for given in config.adopt:
-        taken = adopt(given, store)
-        asked = {cell.key for one in EXPERIMENTS.values() for cell in one.cells(size).values()}
-        used = sum(cell.key in asked or cell.kind == "train" for cell in taken)
-        hint = "" if used == len(taken) else f", of which experiments have {used}: compare settings with --list"
-        print(f"{given}: {len(taken)} cells taken over{hint}", flush=True)
+        print("\n  ".join(adopt(given, store).told(given, asked)), flush=True)
     if config.list:
         _show(store, size, config)
         return []
@@ -92,6 +89,8 @@ def _show(store: Store, size: Size, config: ReproduceConfig) -> None:
     named = {name: list(EXPERIMENTS[name].cells(size).values()) for name in config.names}
     _check_words(config.only, [cell for found in named.values() for cell in found])
     for name, found in named.items():
+        if not found:
+            print(f"{name}  needs no cells")
         for cell in (one for one in found if _meant(one, config.only)):
             print(f"{name}  {_state(cell, store):<8}  {cell.name}")
     if config.names:
@@ -99,9 +98,10 @@ def _show(store: Store, size: Size, config: ReproduceConfig) -> None:
     width = max(map(len, EXPERIMENTS))
     for name, experiment in EXPERIMENTS.items():
         cells = list(experiment.cells(size).values())
-        there = sum(store.load(cell) is not None for cell in cells)
-        count = f"{there:>3} of {len(cells):>3} cells" if cells else "needs no cells"
-        print(f"{name:<{width}}  {count}  {experiment.title}")
+        states = [_state(cell, store) for cell in cells]
+        count = f"{len(cells) - states.count('missing') - states.count('outdated'):>3} of {len(cells):>3} cells"
+        means = f" ({states.count('means')} as means only: --paired)" if "means" in states else ""
+        print(f"{name:<{width}}  {count if cells else 'needs no cells'}  {experiment.title}{means}")
 
 
 def _state(cell: Cell, store: Store) -> str:
@@ -150,7 +150,7 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
     anew = len({cell.key for cell in again})
     more = f", {anew} of them again, because their policy is trained again" if anew else ""
     work = work_of(first.values(), then.values())
-    slow = ", on a CPU days" if first and not cuda and config.ray is None else ""
+    slow = "" if cuda or config.ray is not None else ", on a CPU days" if first else ", on a CPU many times as long"
     takes = "" if config.quick else f"; about {work.took} on an H200{slow}"
     print(f"to train: {len(first)}; to run: {len(then)}{more}; {jobs} at a time{takes}", flush=True)
     scratch = folder(config) / "scratch"
