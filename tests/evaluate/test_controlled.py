@@ -92,6 +92,7 @@ class Rambling(Still):
         (None, "gave NoneType: expected a torch tensor"),
         (np.zeros((2, 5, 1)), "gave ndarray: expected a torch tensor"),
         (torch.zeros(2, 5), r"gave \[2, 5\]: expected a torch tensor \[2, 5, numbers\]"),
+        (torch.full((2, 5, 1), torch.nan), "lets robot 0 in environment 0 say what is not finite"),
         (torch.zeros(2, 6, 1), r"gave \[2, 6, 1\]: expected a torch tensor \[2, 5, numbers\]"),
     ],
 )
@@ -183,9 +184,7 @@ def test_who_has_no_map_is_told_so() -> None:
             searched: Tensor = heard.searched(torch.zeros(2, 5, 2), torch.zeros(2, 5, 3))
             return searched
 
-    with pytest.raises(
-        MastError, match=r"`heard\.searched`, and its robots have no map: give"
-    ):
+    with pytest.raises(MastError, match=r"`heard\.searched`, and its robots have no map: give"):
         _run(Mapless)
 
 

@@ -146,6 +146,12 @@ class Talking:
         batch, robots = observation.positions.shape[:2]
         before = None if self.held is None else self.held.messages.shape[-1]  # robots always say as many numbers
         if isinstance(said, Tensor) and said.ndim == 3 and said.shape == (batch, robots, before or said.shape[2]):
+            if said.device.type == "cpu" and not bool(torch.isfinite(said).all()):
+                environment, robot = torch.nonzero(~torch.isfinite(said).all(-1))[0].tolist()
+                raise MastError(
+                    f"`tell` of {type(self.controller).__name__} lets robot {robot} in environment {environment} say "
+                    "what is not finite: let it say a number that stands for nothing instead"
+                )
             return said
         got = list(said.shape) if isinstance(said, Tensor) else type(said).__name__
         expected = f"[{batch}, {robots}, {'numbers' if before is None else before}]"
