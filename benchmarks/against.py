@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import machine
+from benchmarks.measure import line, machine
 
 TURNS, STEPS = 5, 5
 HERE = Path(__file__).parents[1]
@@ -95,7 +95,7 @@ def main() -> None:
         rows.append(compare(given.other.resolve(), case, given.turns))
         text = json.dumps(about | {"turns": given.turns, "steps": STEPS, "rows": rows}, indent=1)
         (given.out / "against.json").write_text(text + "\n")
-        print(json.dumps(rows[-1]), flush=True)
+        print(line(rows[-1]), flush=True)
 
 
 if __name__ == "__main__":

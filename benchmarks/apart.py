@@ -11,7 +11,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 import torch
 from torch import Tensor
 
-from benchmarks.measure import medians, write
+from benchmarks.measure import benchmark, medians
 from mast_swarm import Navigation, NavigationConfig
 from mast_swarm.tasks.navigation.world import NavigationState
 
@@ -36,7 +36,7 @@ def measured(name: str, world: Navigation, state: NavigationState) -> dict[str, 
     return {"team": name, **size, "changed": float(changed), **times}
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     torch.set_num_threads(1)
     rows = []
     for agents, batch in ((100, 1), (100, 100), (10_000, 1)):
@@ -45,8 +45,8 @@ def main() -> None:
     for spacing in (5.5, 10.0):
         world, places = Navigation(NavigationConfig()), crowd(100, spacing)
         rows.append(measured(f"every {spacing:g} m a robot", world, world.state(places, places)))
-    write("apart", {"rows": rows})
+    return {"rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    benchmark("apart", __doc__, main)

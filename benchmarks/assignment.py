@@ -127,7 +127,7 @@ def _dhba_steps(controller: Dhba, positions: Tensor, goals: Tensor, steps: int) 
     return seconds
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     numba.set_num_threads(1)
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -147,8 +147,8 @@ def main() -> None:
     seconds = f"{thousand['seconds_a_step']:.3f} s a step (slowest {thousand['seconds_slowest_step']:.3f} s)"
     memory = f"{thousand['memory_added_mb']:.0f} MB more, {thousand['memory_of_process_mb']:.0f} MB in all"
     print(f"DHBA-8, 1000 robots: {seconds}, {memory}")
-    measure.write("assignment", {"threads": 1, "against_scipy": rows, "dhba": thousand})
+    return {"threads": 1, "against_scipy": rows, "dhba": thousand}
 
 
 if __name__ == "__main__":
-    main()
+    measure.benchmark("assignment", __doc__, main)

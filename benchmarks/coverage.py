@@ -16,12 +16,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 
-from benchmarks.measure import medians, write
+from benchmarks.measure import benchmark, medians
 from mast_swarm.space.voronoi import cell_moments
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.controllers import Clairvoyant, DecentralizedCvt
@@ -116,17 +117,19 @@ def state_bytes(state: CoverageState) -> int:
     return sum(value.nbytes for value in vars(state).values())
 
 
-def main() -> None:
+def measured() -> dict[str, Any]:
     torch.set_num_threads(1)
     numba.set_num_threads(1)
     rows = [compare(*size) for size in SIZES]
     cells = [side * side for _, side in SIZES]
     costs = [row["tasks"]["cost"]["ours_ms"] for row in rows]  # type: ignore[index]
     growth = (costs[1] / cells[1]) / (costs[0] / cells[0])
-    write(
-        "coverage",
-        {"threads": 1, "peer": "coverage-control 1.3.1", "later": WALK, "cost_per_cell_growth": growth, "rows": rows},
-    )
+    about = {"threads": 1, "peer": "coverage-control 1.3.1", "later": WALK}
+    return {**about, "cost_per_cell_growth": growth, "rows": rows}
+
+
+def main() -> None:
+    rows = benchmark("coverage", __doc__, measured)["rows"]
     parts = [row[when] for row in rows for when in ("tasks", "tasks_later")]
     ratios = [task["ratio"] for part in parts for task in part.values()]  # type: ignore[attr-defined]
     if min(ratios) < LEAST or min(row["memory"]["ratio"] for row in rows) < LEAST_MEMORY:  # type: ignore[index]

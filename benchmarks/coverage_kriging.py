@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
 from benchmarks import kept
-from benchmarks.measure import machine
+from benchmarks.measure import line, machine
 from mast_swarm.evaluate.results import interval
 from mast_swarm.files import whole_file
 from mast_swarm.model.policy import load_learned
@@ -125,8 +125,8 @@ def main(config: Config) -> None:
         found["rows"] = rows
         with whole_file(config.out) as part:
             part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(episode + 1, {name: round(row["average"][0], 4) for name, row in rows.items()}, flush=True)
+        print(f"{episode + 1}:", line({name: row["average"][0] for name, row in rows.items()}), flush=True)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Config, description=__doc__))
+    main(tyro.cli(Config, prog="python -m benchmarks.coverage_kriging", description=__doc__))

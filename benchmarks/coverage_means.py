@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from benchmarks.measure import write
+from benchmarks.measure import benchmark
 from mast_swarm.evaluate.results import interval
 from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.tasks.coverage.config import CoverageConfig
@@ -109,10 +109,13 @@ def compared() -> Iterator[dict[str, Any]]:
                 yield {**row, **numbers, "within": abs(mean - aim) <= TOLERANCE}
 
 
+def measured() -> dict[str, Any]:
+    return {"steps": STEPS, "tolerance": TOLERANCE, "deciding": DECIDING, "rows": list(compared())}
+
+
 def main() -> None:
-    rows = list(compared())
+    rows = benchmark("coverage_means", __doc__, measured)["rows"]
     failed = [row for row in rows if row["starts"] in DECIDING and not row["within"]]
-    write("coverage_means", {"steps": STEPS, "tolerance": TOLERANCE, "deciding": DECIDING, "rows": rows})
     for row in failed:
         where = f"{row['policy']}, dt {row['dt']:g}, {row['metric']}, {row['starts']}"
         found = f"{row['mean']:.3f} ± {row['standard_error']:.3f} (standard error), table {row['table']:.3f}"

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from typing import Any
 
-from benchmarks.measure import write
+from benchmarks.measure import benchmark
 
 AGENTS, STEPS, TURNS = 20, 12, 2
 ORDERS = {"before": "torch, mast_swarm", "torch first": "torch, mast_swarm", "mast_swarm first": "mast_swarm, torch"}
@@ -52,7 +53,7 @@ def report(case: str, alone: bool) -> None:
     print(json.dumps(steps(alone)))
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     cores = os.cpu_count() or 1
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
     try:
@@ -70,8 +71,8 @@ def main() -> None:
     finally:
         for process in busy:
             process.kill()
-    write("crowded", {"agents": AGENTS, "cores": cores, "busy_processes": cores, "rows": rows})
+    return {"agents": AGENTS, "cores": cores, "busy_processes": cores, "rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    benchmark("crowded", __doc__, main)

@@ -12,11 +12,12 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.measure import medians, write
+from benchmarks.measure import benchmark, medians
 from mast_swarm.comms import Channel, DecentralPolicy
 from mast_swarm.model import Policy
 from mast_swarm.space import Graph, components, nearest, neighbour_graph
@@ -93,10 +94,13 @@ def in_a_process_with(threads: int) -> list[dict[str, float]]:
     return json.loads(done.stdout)
 
 
-def main() -> None:
+def measured() -> dict[str, Any]:
     rows = [row for threads in (1, 2) for row in in_a_process_with(threads)]
-    worst = max(row["ratio"] for row in rows)
-    write("decentral", {"agents": AGENTS, "limit": LIMIT, "worst_ratio": worst, "rows": rows})
+    return {"agents": AGENTS, "limit": LIMIT, "worst_ratio": max(row["ratio"] for row in rows), "rows": rows}
+
+
+def main() -> None:
+    worst = benchmark("decentral", __doc__, measured)["worst_ratio"]
     if worst > LIMIT:
         raise SystemExit(f"a decentralised step took {worst:.1f} times a central pass: more than {LIMIT:.0f}")
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+RESULTS = Path(__file__).parent / "results"
+
 
 def medians(candidates: Mapping[str, Callable[[], Any]], repeats: int = 7, burst: int = 3) -> dict[str, float]:
     """Seconds of each candidate: the median of repeats that take turns, so that a noisy spell hits all alike.
@@ -42,12 +44,43 @@ def machine() -> dict[str, str]:
     return {"cpu": model, "python": platform.python_version()}
 
 
-def write(name: str, result: dict[str, Any]) -> None:
-    """Print a result and write it to the file that --out names (benchmarks/results/NAME.json)."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    folder = parser.parse_args().out
+def benchmark(name: str, about: str | None, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Run a benchmark from the command line: its result, which is printed, and written to the folder that --out names.
+
+    The command line is read first: --help, which shows `about`, and a wrong argument measure nothing.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help=f"folder for {name}.json (default: %(default)s)")
+    folder: Path = parser.parse_args().out
+    result = {"benchmark": name, "machine": machine(), **measured()}
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"benchmark": name, "machine": machine(), **result}, indent=1)
-    (folder / f"{name}.json").write_text(text + "\n")
-    print(text)
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(told(result))
+    print(f"written: {folder / name}.json")
+    return result
+
+
+def told(result: Mapping[str, Any]) -> str:
+    """A result for people: a line for each value, and one for each row of a list of rows."""
+    lines = []
+    for name, value in result.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [f"{name}:", *(f"  {line(row)}" for row in value)]
+        else:
+            lines.append(f"{name}: {_cell(value)}")
+    return "\n".join(lines)
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row in one line: each value after its name."""
+    return ", ".join(f"{name} {_cell(value)}" for name, value in row.items())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({line(value)})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_cell, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import write
+from benchmarks.measure import benchmark, line
 from mast_swarm.comms import Channel
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.loop import Loop
@@ -112,7 +112,7 @@ def in_page(page: Any, policy: str, robots: int, delay: float, start: Any) -> di
     }
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     from browsing import chromium
     from playing import Page
 
@@ -139,9 +139,9 @@ def main() -> None:
                         "load": os.getloadavg()[0],
                     }
                 )
-                print(rows[-1], flush=True)
-    write("play", {"cores": os.cpu_count(), "threads": threads, "asked_speed": SPEED, "rows": rows})
+                print(line(rows[-1]), flush=True)
+    return {"cores": os.cpu_count(), "threads": threads, "asked_speed": SPEED, "rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    benchmark("play", __doc__, main)

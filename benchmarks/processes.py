@@ -7,7 +7,6 @@ them; a Ray cluster runs already. Each node of the cluster has one processor cor
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ from typing import Any
 
 import tyro
 
-from benchmarks.measure import machine
+from benchmarks.measure import line, machine
 from mast_swarm.files import write_json
 
 WAYS = {  # processes or nodes, whether of Ray, and threads of each
@@ -99,7 +98,7 @@ def main(config: Config) -> None:
     ]
     about = {"machine": machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0], "turns": config.turns}
     write_json(config.out, {"benchmark": "processes", **about, "cells": config.cells, "each": TEAM, "rows": rows})
-    print(json.dumps(rows, indent=1))
+    print("\n".join(map(line, rows)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import write
+from benchmarks.measure import benchmark
 from mast_swarm import Channel, Relay, nearest, neighbour_graph
 from mast_swarm.comms import relay as relays
 
@@ -41,9 +41,9 @@ def measure(agents: int, kept: str) -> dict[str, Any]:
     return {"agents": agents, "kept": kept, "relay_ms": 1e3 * seconds, "bytes": held, "news_per_robot": news / agents}
 
 
-def main() -> None:
-    write("relay_lists", {"radius_m": RADIUS, "rows": [measure(*case) for case in CASES]})
+def main() -> dict[str, Any]:
+    return {"radius_m": RADIUS, "rows": [measure(*case) for case in CASES]}
 
 
 if __name__ == "__main__":
-    main()
+    benchmark("relay_lists", __doc__, main)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.measure import write
+from benchmarks.measure import benchmark, line
 from mast_swarm import Channel, Navigation, NavigationConfig, Relay
 from mast_swarm.comms import relay as relays
 from mast_swarm.comms.held import RelayState, slot_of
@@ -80,13 +80,14 @@ def compare(agents: int, delay: float) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     rows = []
     for case in CASES:
-        rows += compare(*case)
-        print(rows, flush=True)
-    write("relay_radius", {"policy": "navigation/mast-m", "starts": STARTS, "steps": STEPS, "rows": rows})
+        found = compare(*case)
+        print("\n".join(map(line, found)), flush=True)
+        rows += found
+    return {"policy": "navigation/mast-m", "starts": STARTS, "steps": STEPS, "rows": rows}
 
 
 if __name__ == "__main__":
-    main()
+    benchmark("relay_radius", __doc__, main)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kept import command
-from benchmarks.measure import machine
+from benchmarks.measure import line, machine
 from mast_swarm.errors import MastError
 from mast_swarm.robot import UDP, Counters, Entry, Format, Limits, Node, Team, Trust
 from mast_swarm.robot.wire import HEADER, Header
@@ -373,7 +373,7 @@ def main(config: Config) -> None:
         result = json.loads(config.out.read_text())
 
     def save(found: dict[str, Any]) -> None:
-        print(json.dumps(found), flush=True)
+        print(line(found), flush=True)
         config.out.parent.mkdir(parents=True, exist_ok=True)
         part = config.out.with_suffix(".part")
         part.write_text(json.dumps(result, indent=1) + "\n")

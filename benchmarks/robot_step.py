@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import write
+from benchmarks.measure import benchmark
 from benchmarks.robot_security import FORM, entry, node
 from mast_swarm.robot.wire import Header
 
@@ -147,12 +147,10 @@ def packages() -> list[dict[str, Any]]:
     return rows
 
 
+def measured() -> dict[str, Any]:
+    steps = [step(policy, reach) for policy, reach in POLICIES.items()]
+    return {"steps": steps, "verified": verified(), "packages": packages()}
+
+
 if __name__ == "__main__":
-    write(
-        "robot_step",
-        {
-            "steps": [step(policy, reach) for policy, reach in POLICIES.items()],
-            "verified": verified(),
-            "packages": packages(),
-        },
-    )
+    benchmark("robot_step", __doc__, measured)

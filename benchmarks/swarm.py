@@ -9,7 +9,6 @@ Each row is written to benchmarks/results/swarm.json as soon as it is measured; 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.kept import command
-from benchmarks.measure import machine
+from benchmarks.measure import line, machine
 from mast_swarm import Channel, rollout
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.loop import Loop
@@ -174,7 +173,7 @@ def main(config: Config) -> None:
     for name in config.part:
         rows = kept.get(name, [])
         for one in parts[name](config, rows):
-            print(json.dumps(one), flush=True)
+            print(line(one), flush=True)
             rows.append(one)
             kept |= {"benchmark": "swarm", "machine": machine() | {"cores": os.cpu_count()}, name: rows}
             write_json(file, kept)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import medians, write
+from benchmarks.measure import benchmark, medians
 from mast_swarm.robot import Entry, Format, Node, Team, Trust
 from mast_swarm.robot.wire import Header
 
@@ -53,5 +53,9 @@ def measured(width: int, kind: str) -> dict[str, Any]:
     return {"width": width, "kind": kind, **sizes, **rates}
 
 
+def main() -> dict[str, Any]:
+    return {"rows": [measured(width, kind) for width in (256, 32) for kind in ("float16", "float32")]}
+
+
 if __name__ == "__main__":
-    write("wire", {"rows": [measured(width, kind) for width in (256, 32) for kind in ("float16", "float32")]})
+    benchmark("wire", __doc__, main)

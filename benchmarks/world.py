@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 from scipy.spatial import cKDTree
 
-from benchmarks.measure import medians, write
+from benchmarks.measure import benchmark, medians
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.navigation.world import Navigation
 
@@ -60,7 +61,7 @@ def ratio() -> dict[str, float]:
 
 
 def growth(agents: int) -> dict[str, float]:
-    """Time per step and peak memory of one environment of this size (run in a process of its own)."""
+    """Time per step and peak memory of one environment of this size."""
     import resource
 
     world = Navigation(NavigationConfig(agents=agents))
@@ -87,18 +88,23 @@ def growth(agents: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def growth_apart(agents: int) -> dict[str, float]:
+    """The same in a process of its own."""
+    code = f"import json; from benchmarks import world; world.one_thread(); print(json.dumps(world.growth({agents})))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)
+
+
+def one_thread() -> None:
     torch.set_num_threads(1)
     numba.set_num_threads(1)
-    if "--growth" in sys.argv:
-        print(json.dumps(growth(int(sys.argv[-1]))))
-        return
-    sizes = []
-    for agents in SIZES:
-        command = [sys.executable, "-m", "benchmarks.world", "--growth", str(agents)]
-        sizes.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    write("world", {"environments": ENVIRONMENTS, "agents": AGENTS, "threads": 1, **ratio(), "growth": sizes})
+
+
+def main() -> dict[str, Any]:
+    one_thread()
+    sizes = [growth_apart(agents) for agents in SIZES]
+    return {"environments": ENVIRONMENTS, "agents": AGENTS, "threads": 1, **ratio(), "growth": sizes}
 
 
 if __name__ == "__main__":
-    main()
+    benchmark("world", __doc__, main)
