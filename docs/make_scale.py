@@ -69,10 +69,10 @@ def most_to_gain(result: dict[str, Any]) -> str:
     """How far dense is above the arithmetic that both paths share."""
     rows = {row["agents"]: row for row in result["rows"]}
     large = [rows[dense["agents"]] for dense in result["against_dense"][-2:]]
-    passes = " and ".join(f"{row['dense_ms'] / row['floor_ms']:.1f}x ({row['agents']:,} robots)" for row in large)
+    passes = " and ".join(f"{row['dense_ms'] / row['floor_ms']:.1f} ({row['agents']:,} robots)" for row in large)
     trained = result["training"]
     training = trained["dense_ms"] / (3 * rows[trained["agents"]]["floor_ms"])  # a product forwards is two backwards
-    return f"against the floor: a dense forward pass takes {passes}, a training step {training:.1f}x the time"
+    return f"a dense forward pass takes {passes} times the floor, a dense training step {training:.1f} times"
 
 
 def summary() -> str:
@@ -125,7 +125,15 @@ def strips_estimate() -> str:
         step = read_off(one, "step_ms", work) + 1e3 * sent / LINK
         cells = [f"{robots:,}", f"{robots // GPUS:,}", f"{halo:,.0f}", memory(sent), duration(1e3 * sent / LINK)]
         rows.append([*cells, duration(step), memory(read_off(one, "peak_bytes", work))])
-    head = ["robots", "of each GPU", "of its halos", "sent", "at 450 GB/s", "step, estimated", "memory of each"]
+    head = [
+        "robots",
+        "robots per GPU",
+        "robots in its halos",
+        "bytes sent",
+        "time to send at 450 GB/s",
+        "step, estimated",
+        "memory per GPU",
+    ]
     return table(head, rows)
 
 
@@ -182,11 +190,16 @@ def alone() -> str:
         ["of it in the receptive field", f"{found['entries_in_field']:.0f}"],
         ["messages that anybody holds, per robot of the team", f"{found['messages_held_per_robot']:.0f}"],
     ]
-    counts = zip(found["rows_per_robot"], found["different_rows_per_robot"], strict=True)
-    for layer, (count, different) in enumerate(counts, start=1):
-        cells = f"{count:.0f}; {different:.0f}"
-        rows.append([f"rows of layer {layer}; of these different, over the robots counted", cells])
-    return table([f"{found['agents']:,} robots, {found['robots_counted']} of them counted", "per robot"], rows)
+    counts = zip(*(found[f"{which}rows_per_robot"] for which in ("", "different_", "new_")), strict=True)
+    for layer, cells in enumerate(counts, start=1):
+        name = f"rows of layer {layer}; different ones, over the robots counted; new ones among these"
+        rows.append([name, "; ".join(f"{cell:.0f}" for cell in cells)])
+    counted = table([f"{found['agents']:,} robots, {found['robots_counted']} of them counted", "per robot"], rows)
+    small = found["small_team"]
+    cells = zip(small["different_rows"], small["new_rows"], strict=True)
+    body = [[str(layer), f"{different:,}", f"{new:,}"] for layer, (different, new) in enumerate(cells, start=1)]
+    team = f"{small['agents']} robots without a relay radius, all counted"
+    return counted + "\n" + table([f"{team}: layer", "different rows", "new ones among them"], body)
 
 
 NUMBERS: dict[str, Callable[[], str]] = {

@@ -63,7 +63,8 @@ def test_growth_fits_a_line() -> None:
     grown = cost.growth(sizes, times)
     assert grown is not None
     assert (grown["overhead"], grown["each"]) == (pytest.approx(12.0), pytest.approx(5e-5))
-    assert (grown["from"], grown["to"]) == (10_000, 1_000_000)  # what is small does not count
+    assert (grown["from"], grown["to"], grown["points"]) == (10_000, 1_000_000, 3)  # what is small does not count
+    assert grown["off"] == pytest.approx(0.0, abs=1e-9) and grown["first"] == times[2]
     assert grown["times_time"] == pytest.approx(times[-1] / times[2])
     assert grown["times_faster_than_n"] == pytest.approx(times[-1] / times[2] / 100)
     few = cost.growth([50, 100, 200, 400], [9.0, 9.0, 2.0, 4.0])
@@ -74,6 +75,7 @@ def test_growth_fits_a_line() -> None:
     )
     steep, falling = cost.growth([50, 100], [1.0, 4.0]), cost.growth([50, 100], [4.0, 1.0])
     assert steep is not None and steep["overhead"] == 0.0 and 0.02 < steep["each"] < 0.04
+    assert steep["off"] == pytest.approx(max(50 * steep["each"] - 1, 1 - 25 * steep["each"]))
     assert falling is not None and falling["each"] == 0.0 and 1.0 < falling["overhead"] < 4.0
     assert cost.growth([50], [1.0]) is None
 
@@ -148,7 +150,7 @@ def test_scale_from_the_command_line(quick: None, tmp_path: Path, capsys: pytest
     told = capsys.readouterr().out
     (file,) = tmp_path.glob("scale-*.json")
     assert f"written: {file}" in told and f"plot: {file.with_suffix('.png')}" in told
-    assert "50 robots: " in told and "s per robot)" in told and "a dense training step takes" in told
+    assert "50 robots: " in told and "s per robot" in told and "a dense training step takes" in told
     assert file.with_suffix(".png").stat().st_size > 10_000
     found = json.loads(file.read_text())
     assert found["machine"]["device"] and (found["precision"], found["policy"]) == ("fp32", "navigation/mast-m")

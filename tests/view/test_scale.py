@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
 from mast_swarm.errors import MastError
@@ -17,6 +18,7 @@ from mast_swarm.view.scale import (
     DENSE,
     FORWARD,
     STEP,
+    _draw_fit,
     bench_table,
     conclusions,
     duration,
@@ -90,7 +92,8 @@ def test_files_of_every_benchmark_have_a_plot_and_robots_a_second(file: Path, tm
     assert all(pixels(path, colour) > 500 for colour in (STEP, FORWARD, DENSE))
     for one, text in zip(found["rows"], table_rows(found), strict=True):
         assert text["robots/s"] == f"{1e3 * one['environments'] * one['agents'] / one['step_ms']:,.0f}"
-    assert "robots: a whole step takes" in conclusions(found)[0]
+    first = conclusions(found)[0]
+    assert "robots: a whole step takes" in first and ("; fit: " in first) != ("; not proportional: " in first)
 
 
 def test_lines_join_the_teams_of_one_environment(tmp_path: Path) -> None:
@@ -123,20 +126,39 @@ def test_rows_of_text(result: dict[str, Any]) -> None:
     assert row_line(alone) == "4 x 5 robots: 2.00 ms per step"
     assert (text["floor"], conclusions({"rows": [alone]})) == ("-", [])
     told = conclusions({"rows": [alone, alone | {"floor_ms": 0.8}]})
-    assert told == ["against the floor, a whole step takes 2.5x (4 x 5) the time"]
+    assert told == ["a whole step takes 2.5 (4 x 5) times the floor"]
 
 
 def test_conclusions_are_sentences(result: dict[str, Any]) -> None:
     told = conclusions(result)
     assert told[0] == (
-        "10,000 to 100,000 robots: a whole step takes 10.00x the time, 1.00x of linear (fit: 3.00 µs per robot)"
+        "10,000 to 100,000 robots: a whole step takes 10.00 times the time for 10 times the robots "
+        "(1.00 times proportional); fit: 3.00 µs per robot, within 1 % of each time"
     )
     assert told[2:] == [
-        "10,000 robots: a dense forward pass takes 5.0x the time",
-        "1,000 robots: a dense training step takes 3.2x the time",
+        "10,000 robots: a dense forward pass takes 5.0 times the time of a forward pass with windows",
+        "1,000 robots: a dense training step takes 3.2 times the time of a training step with windows",
     ]
     one = {"rows": result["rows"][:1], "against_dense": [], "training": None}
     assert conclusions(result | one) == []
+
+
+def test_a_fit_is_told_and_drawn_only_where_it_is_near_all_times() -> None:
+    def grown(*times: float) -> str:
+        sizes = (5_000, 10_000, 20_000, 40_000)[: len(times)]
+        rows = [row(size) | {"step_ms": ms} for size, ms in zip(sizes, times, strict=True)]
+        told, axes = conclusions({"rows": rows})[0].split("; ")[1], Figure().add_subplot()
+        _draw_fit(axes, rows)
+        assert len(axes.lines) == told.startswith("fit: ")
+        if axes.lines:  # through the times that it is near to, and no others
+            assert np.asarray(axes.lines[0].get_xdata())[[0, -1]] == pytest.approx([10_000, 40_000])
+        return told
+
+    assert grown(9.0, 10.0, 20.0, 41.0) == "fit: 1.01 µs per robot, within 2 % of each time"
+    assert grown(9.0, 10.0, 20.0, 80.0) == "not proportional: 1.00 µs per robot at 10,000, 2.00 µs at 40,000"
+    assert grown(9.0, 12.0, 22.0, 42.0) == "fit: 2.00 ms + 1.00 µs per robot, within 1 % of each time"
+    # Some line with a constant goes through any two points.
+    assert grown(9.0, 12.0, 22.0) == "not proportional: 1.20 µs per robot at 10,000, 1.10 µs at 20,000"
 
 
 TIMES = {4.85e-4: "485 ns", 0.0123: "12 µs", 1.234: "1.23 ms", 12.34: "12.3 ms", 123.4: "123 ms", 5432: "5.43 s"}

@@ -413,13 +413,13 @@ def _floor_alone(setting: Setting, loop: Loop, flops: float) -> dict[str, Any]:
     }
 
 
-def _settle(loop: Loop, policy: Policy, seeds: Sequence[int]) -> None:
-    """Let the tables of who knows what fill. Meanwhile a central pass decides, which costs far less and leaves the
-    tables just as old."""
+def _settle(loop: Loop, policy: Policy, seeds: Sequence[int], periods: int | None = None) -> None:
+    """Let the tables of who knows what fill, for SETTLED control periods if not told otherwise. Meanwhile a central
+    pass decides, which costs far less and leaves the tables just as old."""
     central, alone = Central(policy, loop.world), loop.actor
     assert isinstance(alone, Decentral)
     central.start(seeds)
-    for _ in range(SETTLED):
+    for _ in range(SETTLED if periods is None else periods):
         observation = loop.sense()
         with loop.autocast():
             alone.run.listen(loop.world.shown(observation, policy.config.observation_shape))

@@ -135,8 +135,10 @@ def growth(sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any] | Non
     """How times [n] grow with ascending sizes [n]: over those of at least 10,000 where there are two, else over the
     upper half; None for one size.
 
+    from and to: the sizes of the first and the last of the `points` times that count. first: the time of that size.
     overhead and each: time = overhead + each * size, by least squares of the relative errors, neither below 0.
-    times_faster_than_n: growth of the time over growth of the size, from the first to the last; 1 is linear.
+    off: by how much this differs from the time that it is farthest from, as a share of that time.
+    times_faster_than_n: growth of the time over growth of the size, from the first to the last; 1: proportional.
     """
     large = [n for n, size in enumerate(sizes) if size >= LARGE]
     half = max(0, min(len(sizes) // 2, len(sizes) - 2))
@@ -146,11 +148,15 @@ def growth(sizes: Sequence[int], times: Sequence[float]) -> dict[str, Any] | Non
     first, last = kept[0], kept[-1]
     times_size, times_time = sizes[last] / sizes[first], times[last] / times[first]
     overhead, each = _line([sizes[n] for n in kept], [times[n] for n in kept])
+    off = max(abs((overhead + each * sizes[n]) / times[n] - 1) for n in kept)
     return {
         "from": sizes[first],
         "to": sizes[last],
+        "points": len(kept),
+        "first": times[first],
         "overhead": overhead,
         "each": each,
+        "off": off,
         "times_time": times_time,
         "times_faster_than_n": times_time / times_size,
     }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 STEP, FORWARD, DENSE, _FOURTH = (policy_colour(number) for number in range(4))
 
 _WIDE = 100  # times from the lower end of an axis to the upper for which powers of ten are ticks enough
+_CLOSE = 0.05  # of each time: the most by which a fit that is shown may be off
 _MANY = 8  # columns beside which a terminal has no room for the parts of a step
 
 # For each benchmark what its plot is about, and the times that it draws: the name in a row or its parts, and the label.
@@ -124,17 +125,24 @@ def conclusions(result: Mapping[str, Any]) -> list[str]:
         grown = _growth(result["rows"], part)
         if grown is not None:
             found.append(
-                f"{grown['from']:,} to {grown['to']:,} robots: {name} takes {grown['times_time']:.2f}x the time, "
-                f"{grown['times_faster_than_n']:.2f}x of linear (fit: {_fit(grown)})"
+                f"{grown['from']:,} to {grown['to']:,} robots: {name} takes {grown['times_time']:.2f} times the time "
+                f"for {grown['to'] / grown['from']:.3g} times the robots ({grown['times_faster_than_n']:.2f} times "
+                f"proportional); {_fitted(grown)}"
             )
     if alone := [row for row in result["rows"] if "floor_ms" in row and "central_ms" in row]:
-        times = ", ".join(f"{row['step_ms'] / row['floor_ms']:.1f}x ({_team(row)})" for row in alone)
-        found.append(f"against the floor, a whole step takes {times} the time")
+        times = ", ".join(f"{row['step_ms'] / row['floor_ms']:.1f} ({_team(row)})" for row in alone)
+        found.append(f"a whole step takes {times} times the floor")
     for dense in result.get("against_dense", ())[-2:]:
-        found.append(f"{dense['agents']:,} robots: a dense forward pass takes {dense['ratio']:.1f}x the time")
+        found.append(
+            f"{dense['agents']:,} robots: a dense forward pass takes {dense['ratio']:.1f} times the time of a forward "
+            "pass with windows"
+        )
     trained = result.get("training")
     if trained is not None:
-        found.append(f"{trained['agents']:,} robots: a dense training step takes {trained['ratio']:.1f}x the time")
+        found.append(
+            f"{trained['agents']:,} robots: a dense training step takes {trained['ratio']:.1f} times the time of a "
+            "training step with windows"
+        )
     return found
 
 
@@ -148,10 +156,30 @@ def _several(row: Mapping[str, Any]) -> bool:
     return bool(row.get("environments", 1) > 1)
 
 
+def _fitted(grown: Mapping[str, Any]) -> str:
+    """The line that all times lie on, or what a robot takes in the first and in the last of them."""
+    if _fits(grown):
+        return f"fit: {_fit(grown)}, within {max(1, math.ceil(100 * grown['off']))} % of each time"
+    first = grown["first"] / grown["from"]
+    last = first * grown["times_faster_than_n"]
+    return f"not proportional: {_each(first)} per robot at {grown['from']:,}, {_each(last)} at {grown['to']:,}"
+
+
+def _fits(grown: Mapping[str, Any]) -> bool:
+    """Whether all times lie on the line, and are more than those that any such line goes through."""
+    terms = 2 if grown["overhead"] else 1
+    return bool(grown["off"] <= _CLOSE and grown["points"] > terms)
+
+
 def _fit(grown: Mapping[str, Any]) -> str:
     overhead = f"{duration(grown['overhead'])} + " if grown["overhead"] else ""
-    unit, size = next(((unit, size) for unit, size in (("ms", 1), ("µs", 1e-3)) if grown["each"] >= size), ("ns", 1e-6))
-    return f"{overhead}{_three(grown['each'] / size, unit)} per robot"
+    return f"{overhead}{_each(grown['each'])} per robot"
+
+
+def _each(milliseconds: float) -> str:
+    """The time of one robot, always with three digits."""
+    unit, size = next(((unit, size) for unit, size in (("ms", 1), ("µs", 1e-3)) if milliseconds >= size), ("ns", 1e-6))
+    return _three(milliseconds / size, unit)
 
 
 def scale_plot(result: Mapping[str, Any], path: Path) -> Path:
@@ -203,12 +231,11 @@ def _line(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, label: str, 
 
 
 def _draw_fit(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The line that whole steps of one environment lie on."""
+    """The line that whole steps of one environment lie on, through those steps alone; nothing where there is none."""
     grown = _growth(rows, "step_ms")
-    if grown is None:
+    if grown is None or not _fits(grown):
         return
-    single = [row["agents"] for row in rows if not _several(row)]
-    first, last = math.log10(single[0]), math.log10(single[-1])
+    first, last = math.log10(grown["from"]), math.log10(grown["to"])
     sizes = [10 ** (first + (last - first) * part / 50) for part in range(51)]  # a line bends on logarithmic axes
     fitted = [grown["overhead"] + grown["each"] * size for size in sizes]
     label = f"fit to steps of {short(grown['from'])} to {short(grown['to'])}: {_fit(grown)}"
