@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 
 from mast_swarm.errors import Terminated
@@ -24,6 +25,7 @@ from mast_swarm.paper.cities import CITIES, FOLDER, window
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
 from mast_swarm.paper.experiment import EXPERIMENTS, Found, Row, Size
+from mast_swarm.paper.judge import blank
 from mast_swarm.paper.measured import Estimate, Measured, bootstrap, difference
 from mast_swarm.paper.navigation.common import SCENARIOS
 from mast_swarm.paper.run import folder, kept_of
@@ -388,6 +390,18 @@ def test_some_cells_alone_never_end_a_report_and_nothing_is_judged_on_none(share
         for row in experiment.rows(Found(found.cells, some, size)):
             assert row.verdict == "not run" or some or not found.cells, row
             assert "nan" not in row.recipe + row.best + row.why
+
+
+def test_a_panel_that_is_not_run_takes_no_ticks_from_others() -> None:
+    experiment, size = EXPERIMENTS["encodings"], Size()
+    found = kept_of(experiment, Store(DOCS / "results"), size)
+    one = {name: result for name, result in found.results.items() if name.startswith("M rope-g 250 ")}
+    figure = Figure()
+    experiment.draw(Found(found.cells, one, size), figure)
+    assert all(len(axes.get_xticks()) and len(axes.get_yticks()) for axes in figure.axes)
+    alone = Figure().add_subplot()
+    blank(alone)
+    assert not len(alone.get_xticks()) and not len(alone.get_yticks())
 
 
 def test_a_city_of_one_policy_alone_is_not_judged() -> None:

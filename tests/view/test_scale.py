@@ -19,6 +19,7 @@ from mast_swarm.view.scale import (
     FORWARD,
     STEP,
     _draw_fit,
+    _each,
     bench_table,
     conclusions,
     duration,
@@ -162,6 +163,7 @@ def test_a_fit_is_told_and_drawn_only_where_it_is_near_all_times() -> None:
 
 
 TIMES = {4.85e-4: "485 ns", 0.0123: "12 µs", 1.234: "1.23 ms", 12.34: "12.3 ms", 123.4: "123 ms", 5432: "5.43 s"}
+TIMES |= {9.9999e-4: "1 µs", 0.99999: "1.00 ms", 9.9999: "10.0 ms", 999.99: "1.00 s"}
 
 
 @pytest.mark.parametrize(("given", "text"), TIMES.items())
@@ -171,4 +173,5 @@ def test_durations(given: float, text: str) -> None:
 
 def test_sizes_in_few_letters() -> None:
     assert [short(n) for n in (300, 3_000, 12_500, 1_000_000)] == ["300", "3k", "12.5k", "1M"]
-    assert (memory(2.5e6), memory(1.7e10)) == ("2.50 MB", "17.0 GB")
+    assert (memory(2.5e6), memory(999.99e6), memory(1.7e10)) == ("2.50 MB", "1.00 GB", "17.0 GB")
+    assert [_each(ms) for ms in (9.9999e-4, 3.2e-5)] == ["1.00 µs", "32.0 ns"]

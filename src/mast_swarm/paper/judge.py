@@ -152,5 +152,6 @@ def heat(axes: Any, values: np.ndarray, rows: list[Any], columns: list[Any], tit
 def blank(axes: Any) -> None:
     """Say on a figure that nothing has been run yet."""
     axes.text(0.5, 0.5, "not run yet", ha="center", va="center", transform=axes.transAxes)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    for axis, shared in ((axes.xaxis, axes.get_shared_x_axes()), (axes.yaxis, axes.get_shared_y_axes())):
+        if len(shared.get_siblings(axes)) == 1:  # else its neighbours would lose their ticks too
+            axis.set_ticks([])

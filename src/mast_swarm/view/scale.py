@@ -54,9 +54,15 @@ _FLOOR: dict[str, Any] = {"color": INK, "linestyle": ":", "linewidth": 1.4}
 
 def duration(milliseconds: float) -> str:
     """A time with at most three digits and its unit."""
+    milliseconds = _rounded(milliseconds)
     if milliseconds < 1:
         return f"{1e3 * milliseconds:.0f} µs" if milliseconds >= 1e-3 else f"{1e6 * milliseconds:.0f} ns"
     return _three(milliseconds, "ms") if milliseconds < 1000 else _three(milliseconds / 1e3, "s")
+
+
+def _rounded(value: float) -> float:
+    """To three digits: what is nearly a thousand takes the next unit, not a fourth digit."""
+    return float(f"{value:.3g}")
 
 
 def _three(value: float, unit: str) -> str:
@@ -66,6 +72,7 @@ def _three(value: float, unit: str) -> str:
 
 def memory(size: float) -> str:
     """Bytes with three digits and their unit."""
+    size = _rounded(size)
     return _three(size / 1e6, "MB") if size < 1e9 else _three(size / 1e9, "GB")
 
 
@@ -178,6 +185,7 @@ def _fit(grown: Mapping[str, Any]) -> str:
 
 def _each(milliseconds: float) -> str:
     """The time of one robot, always with three digits."""
+    milliseconds = _rounded(milliseconds)
     unit, size = next(((unit, size) for unit, size in (("ms", 1), ("µs", 1e-3)) if milliseconds >= size), ("ns", 1e-6))
     return _three(milliseconds / size, unit)
 
