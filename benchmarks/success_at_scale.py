@@ -36,6 +36,7 @@ DRIVERS = {
     "mast-m-alone": Driver("mast-m", 1_000, delay=1.0),
     "mast-m-alone-near": Driver("mast-m", 100_000, delay=1.0, relay_radius="auto"),
     "dhba-8": Driver("dhba-8", 10_000),
+    "dhba-8-explore": Driver("dhba-8-explore", 1_000),
     "lsap": Driver("lsap", 1_000),
 }
 

@@ -140,7 +140,8 @@ def strips_estimate() -> str:
 NAMES = {
     "mast-m": "MAST-M, central",
     "mast-m-alone": "MAST-M, alone",
-    "dhba-8": "DHBA-8",
+    "dhba-8": "DHBA-8, no delay",
+    "dhba-8-explore": "DHBA-8 that explores, no delay",
     "lsap": "LSAP",
     "mast-m-alone-near": "MAST-M, alone, relay radius",
 }

@@ -178,6 +178,13 @@ def test_small_teams(agents: int, tmp_path: Path, policy_folder: Path) -> None:
     assert (tmp_path / "r" / "replay.html").exists()
 
 
+def test_a_delay_of_nobody_s_messages_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for policies, told in ((("dhba-1",), True), (("dhba-1", "dhba-1-relay"), False)):
+        given = ("--policy", *policies, "--delay", 1, "--out", tmp_path / policies[-1])
+        assert mast("evaluate", "navigation", *SMALL, *given) == 0
+        assert ("--delay 1 changed nothing: no policy here" in capsys.readouterr().err) == told
+
+
 def damage(folder: Path, how: str) -> None:
     """Spoil a policy folder."""
     weights, config = folder / "model.safetensors", folder / "config.json"

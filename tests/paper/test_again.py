@@ -193,16 +193,17 @@ def test_a_maximum_age_is_the_same_however_it_is_written(tmp_path: Path) -> None
 
 
 def test_adopting_says_what_became_of_each_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"agents": 20, "scenario": "clusters", "delay": None, "seed": 3, "episodes": 108, "metric": "success_rate"}
+    row = {"agents": 100, "scenario": "clusters", "delay": None, "seed": 3, "episodes": 108, "metric": "success_rate"}
     row |= {"t": 800.0, "mean": 0.8, "ci95": 0.01}
-    rows = [{**row, "policy": policy} for policy in ("dhba-8", "Mine")]
+    rows = [{**row, "policy": policy} for policy in ("lsap", "Mine")] + [{**row, "policy": "dhba-8", "agents": 20}]
     about = {"complete": True, "task": "navigation", "version": __version__, "device": "a CPU", "torch": "2.6"}
     (tmp_path / "summary.json").write_text(json.dumps({**about, "rows": rows, "paired": []}))
     args = ("reproduce", "--adopt", tmp_path / "summary.json", "--out", tmp_path)
     assert mast(*args) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("1 cell taken over; Mine left out: nobody can tell which policy that is")
-    assert "no experiment has dhba-8-clusters-n20, so it counts for none: one has it with agents 100 (not 20)" in second
+    assert second.endswith("dhba-8-clusters-n20 left out: no experiment has it; one has it with agents 100 (not 20)")
+    assert len(list((tmp_path / "cells").glob("*.parquet"))) == 1
     assert mast(*args) == 0 and "0 cells taken over; 1 as good there before; Mine" in capsys.readouterr().out
 
 

@@ -15,8 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import curves, episode_table, interval, summarise
+from mast_swarm.evaluate.run import evaluate
+from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.registry import find
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.report import _line, replay_folder, report
@@ -92,6 +95,22 @@ def test_a_coverage_folder_is_drawn(tmp_path: Path, make_cover: Callable[..., Re
     assert one.stat().st_size < made["replay"].stat().st_size
     with pytest.raises(MastError, match="unknown recorded policy 'd-cv': did you mean d-cvt"):
         replay_folder(tmp_path, policies=["d-cv"])
+
+
+def test_curves_say_who_hears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[list[str], str]] = []
+    monkeypatch.setattr(
+        "mast_swarm.view.report.metric_curves", lambda lines, path, *, title, **_: drawn.append((list(lines), title))
+    )
+    for number, policies in enumerate((["dhba-2", "dhba-2-relay"], ["dhba-2-relay"], ["dhba-2"])):
+        out = tmp_path / str(number)
+        world = NavigationConfig(agents=10)
+        evaluate("navigation", EvaluateConfig(world, tuple(policies), 1, 3, delay=1.0, loss=0.25, out=out))
+        report(out)
+    both, late, soon = drawn
+    assert both[0] == ["dhba-2 (no delay)", "dhba-2-relay (delay 1 s per hop)"] and "delay" not in both[1]
+    assert late[0] == ["dhba-2-relay"] and late[1].endswith("\ndelay 1 s per hop, loss 0.25 per link and hop")
+    assert soon[0] == ["dhba-2"] and "\n" not in soon[1]
 
 
 def test_curves_are_of_the_tasks_metric(

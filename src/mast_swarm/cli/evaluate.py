@@ -98,6 +98,8 @@ def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[
     for table in (result_table(summary), paired_table(summary)):
         if table is not None:
             console.print(table)
+    if config.delay is not None and all(row["delay"] is None for row in summary["rows"]):
+        print(f"--delay {config.delay:g} changed nothing: no policy here sends messages", file=sys.stderr)
     return summary, made
 
 

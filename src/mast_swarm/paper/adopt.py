@@ -29,18 +29,18 @@ _WORLD = {"navigation": ("agents", "scenario"), "coverage": ("agents", "features
 class Adopted:
     """What became of the results in a folder or file."""
 
+    asked: Collection[Cell]  # the cells that experiments have: others are not taken over
     taken: list[Cell] = field(default_factory=list)
     known: list[Cell] = field(default_factory=list)  # as good as these are results that were there before
+    unasked: list[Cell] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)  # policies that nobody else has
 
-    def told(self, given: Path, asked: Collection[Cell]) -> list[str]:
-        """Lines that say so. asked: the cells that experiments have."""
+    def told(self, given: Path) -> list[str]:
+        """Lines that say so."""
         found = [f"{len(self.taken)} cell{'' if len(self.taken) == 1 else 's'} taken over"]
         found += [f"{len(self.known)} as good there before"] if self.known else []
         found += [f"{', '.join(self.strange)} left out: nobody can tell which policy that is"] if self.strange else []
-        keys = {cell.key for cell in asked}
-        odd = [cell for cell in self.taken if cell.kind != "train" and cell.key not in keys]
-        return [f"{given}: {'; '.join(found)}", *(_unasked(cell, asked) for cell in odd)]
+        return [f"{given}: {'; '.join(found)}", *(_unasked(cell, self.asked) for cell in self.unasked)]
 
 
 def _unasked(cell: Cell, asked: Collection[Cell]) -> str:
@@ -48,31 +48,34 @@ def _unasked(cell: Cell, asked: Collection[Cell]) -> str:
     own = cell.settings
     same = [one.settings for one in asked if one.settings.get("policy") == own["policy"] and one.kind == cell.kind]
     if not same:
-        return f"no experiment has {cell.label}, so it counts for none"
+        return f"{cell.label} left out: no experiment has it"
     differs = [[name for name in {**own, **other} if own.get(name) != other.get(name)] for other in same]
     names = min(differs, key=len)
     other = same[differs.index(names)]
     wanted = ", ".join(f"{name} {other.get(name)} (not {own.get(name)})" for name in names)
-    return f"no experiment has {cell.label}, so it counts for none: one has it with {wanted}"
+    return f"{cell.label} left out: no experiment has it; one has it with {wanted}"
 
 
-def adopt(given: Path, store: Store) -> Adopted:
-    """Take over a results folder or a summary.json."""
+def adopt(given: Path, store: Store, asked: Collection[Cell]) -> Adopted:
+    """Take over a results folder or a summary.json: what it has of the cells that are asked for."""
     if given.suffix == ".jsonl":
-        return _curve(given, store)
+        return _curve(given, store, Adopted(asked))
     file = given / "summary.json" if given.is_dir() else given
     found = read_json(file)
     if found is None or "rows" not in found:
         raise MastError(f"{given} holds no results of an evaluation: give its folder, or its summary.json")
     whole = given / "episodes.parquet"
     episodes = pq.read_table(whole) if given.is_dir() and whole.exists() else None
-    return _summary(found, file, episodes, store)
+    return _summary(found, file, episodes, store, Adopted(asked))
 
 
 def _keep(
     into: Adopted, store: Store, cell: Cell, table: pa.Table, about: dict[str, Any], measured: str | None = None
 ) -> None:
     """measured: the weights that the results are of, if they say so."""
+    if cell.kind != "train" and cell.key not in {one.key for one in into.asked}:
+        into.unasked.append(cell)
+        return
     before = store.load(cell)
     trained = None if cell.needs is None else store.load(cell.needs)
     here = None if trained is None else trained.about.get(WEIGHTS)
@@ -94,12 +97,12 @@ def _source(file: Path) -> str:
     return "/".join(parts[parts.index("docs") :] if "docs" in parts else parts[-2:])
 
 
-def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store) -> Adopted:
+def _summary(found: dict[str, Any], file: Path, episodes: pa.Table | None, store: Store, adopted: Adopted) -> Adopted:
     if found.get("complete") is not True:
         raise MastError(f"{file} is of an evaluation that was not finished: finish it first, with --resume")
     if found["version"] != __version__:
         raise MastError(f"{file} was made by version {found['version']}, this is {__version__}: policies may differ")
-    task, adopted = found["task"], Adopted()
+    task = found["task"]
     _check_usual(found, file)
     about = {"from": _source(file), **{key: found[key] for key in ("device", "version", "torch")}, "seconds": None}
     for policy in dict.fromkeys(row["policy"] for row in found["rows"]):
@@ -152,7 +155,7 @@ def _named(task: str, policy: str) -> str | Cell | None:
     return by_paper(Size(), letter.upper()) if task == "navigation" and rest == "paper" and letter in "mlc" else None
 
 
-def _curve(file: Path, store: Store) -> Adopted:
+def _curve(file: Path, store: Store, adopted: Adopted) -> Adopted:
     """The epochs of a run by the paper's recipe for navigation: mast-l-paper-training.jsonl, a metrics.jsonl."""
     letter = file.stem.removeprefix("mast-").removesuffix("-paper-training").upper()
     if letter not in ("M", "L", "C"):
@@ -165,6 +168,5 @@ def _curve(file: Path, store: Store) -> Adopted:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
     spent = round(sum(row["seconds"] for row in rows), 1)
-    adopted = Adopted()
     _keep(adopted, store, cell, table, {"from": _source(file), "seconds": spent})
     return adopted

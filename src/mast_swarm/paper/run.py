@@ -40,7 +40,7 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
         check_writable(folder(config))  # before anything is computed
     asked = [cell for one in EXPERIMENTS.values() for cell in one.cells(size).values()] if config.adopt else []
     for given in config.adopt:
-        print("\n  ".join(adopt(given, store).told(given, asked)), flush=True)
+        print("\n  ".join(adopt(given, store, asked).told(given)), flush=True)
     if config.list:
         _show(store, size, config)
         return []
@@ -91,8 +91,10 @@ def _show(store: Store, size: Size, config: ReproduceConfig) -> None:
     for name, found in named.items():
         if not found:
             print(f"{name}  needs no cells")
+        several = len({cell.settings.get("seed") for cell in found}) > 1
         for cell in (one for one in found if _meant(one, config.only)):
-            print(f"{name}  {_state(cell, store):<8}  {cell.name}")
+            seed = f"  start states of seed {cell.settings['seed']}" if several and "seed" in cell.settings else ""
+            print(f"{name}  {_state(cell, store):<8}  {cell.name}{seed}")
     if config.names:
         return
     width = max(map(len, EXPERIMENTS))

@@ -29,11 +29,11 @@ def watched(study: Study, config: TuneConfig, keep: Callable[[], None], shown: S
     def look() -> None:
         found = study.get_trials(deepcopy=False)
         running = [trial for trial in found if trial.state.name == "RUNNING"]
-        for trial in running:
+        new = [trial for trial in found if trial.state.is_finished() and trial.number not in ended]
+        for trial in (*running, *new):  # one may begin and end between two looks
             if trial.number not in begun and set(trial.params) == set(SPACE):
                 begun.add(trial.number)
                 print(_beginning(trial), flush=True)
-        new = [trial for trial in found if trial.state.is_finished() and trial.number not in ended]
         for trial in new:
             ended.add(trial.number)
             print(_ending(trial), flush=True)
@@ -69,4 +69,5 @@ def _ending(trial: FrozenTrial) -> str:
     spent = 0.0 if trial.duration is None else trial.duration.total_seconds()
     how = {"COMPLETE": "complete", "PRUNED": "ended early"}.get(trial.state.name)
     how = how or trial.user_attrs.get("ended", "interrupted")
-    return f"trial {trial.number}: {value} after {trial.last_step or 0} epochs, {how}, {spent:.0f} s"
+    epochs = f"{trial.last_step or 0} epoch{'' if trial.last_step == 1 else 's'}"
+    return f"trial {trial.number}: {value} after {epochs}, {how}, {spent:.0f} s"

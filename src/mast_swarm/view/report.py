@@ -18,7 +18,7 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay
-from mast_swarm.view.scene import TaskView, channel_words
+from mast_swarm.view.scene import TaskView, channel_words, late
 
 
 def report(folder: Path) -> dict[str, Path]:
@@ -26,7 +26,9 @@ def report(folder: Path) -> dict[str, Path]:
     made = {"tables": folder / "episodes.parquet", "summary": folder / "summary.json"}
     table = pq.read_table(folder / "episodes.parquet")
     view = task_view(table["task"][0].as_py())
-    lines = {policy: _line(table, policy, view) for policy in dict.fromkeys(table["policy"].to_pylist())}
+    delays = _delays(table)
+    mixed = len(set(delays.values())) > 1  # then the legend says who hears late
+    lines = {f"{name} ({late(delay)})" if mixed else name: _line(table, name, view) for name, delay in delays.items()}
     label = view.metric.words + (" (lower is better)" if view.metric.lower_is_better else "")
     title, limits = _title(table), view.metric.limits
     made["curves"] = metric_curves(lines, folder / "curves.png", label=label, limits=limits, title=title)
@@ -77,6 +79,12 @@ def _line(table: pa.Table, policy: str, view: TaskView) -> Curve:
     return t, mean, np.subtract(mean, half).clip(*view.metric.limits), np.add(mean, half).clip(*view.metric.limits)
 
 
+def _delays(table: pa.Table) -> dict[str, float | None]:
+    """Each policy, and the delay of its messages in seconds per hop; None: it sends none."""
+    known = table["delay"].to_pylist() if "delay" in table.column_names else [None] * len(table)
+    return dict(zip(table["policy"].to_pylist(), known, strict=True))
+
+
 def _title(table: pa.Table) -> str:
     """What the episodes of a table have in common, in a line, and how robots talk and fail in a second one."""
     first = table.slice(0, 1).to_pylist()[0]
@@ -84,12 +92,13 @@ def _title(table: pa.Table) -> str:
     counted = f"{episodes} start states" if episodes > 1 else "1 start state"
     facts = [first["scenario"]] if "scenario" in first and tasks.find(first["task"]).starts is not None else []
     facts += [f"{first['agents']} robots"] if "agents" in first else []
-    delays, losses, failures = (
-        [value for value in pc.unique(table[name]).to_pylist() if value is not None]
-        if name in table.column_names
-        else []
-        for name in ("delay", "loss", "failure")
+    losses, failures = (
+        pc.unique(table[name]).to_pylist() if name in table.column_names else [] for name in ("loss", "failure")
     )
-    how = channel_words(max(delays, default=None), max(losses, default=0.0), max(failures, default=0.0))
-    below = f"\n{', '.join(how)}" if delays or len(how) > 1 else ""
+    delays = set(_delays(table).values())
+    known = [delay for delay in delays if delay is not None]
+    how = channel_words(max(known, default=None), max(losses, default=0.0), max(failures, default=0.0))
+    if not known or len(delays) > 1:
+        how = how[1:]  # nobody sends messages, or the legend says who does
+    below = f"\n{', '.join(how)}" if how else ""
     return f"{first['task']}: {', '.join([*facts, counted])}{below}"

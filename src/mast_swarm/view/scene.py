@@ -131,9 +131,14 @@ def failed_key() -> Artist:
     return Line2D([], [], linestyle="", marker="X", color=INK, markersize=6)
 
 
+def late(delay: float | None) -> str:
+    """How long messages take, in words; None: none are sent."""
+    return "no delay" if delay is None else f"delay {delay:g} s per hop"
+
+
 def channel_words(delay: float | None, loss: float, failure: float) -> list[str]:
     """How messages travel and robots fail, in words."""
-    found = ["no delay" if delay is None else f"delay {delay:g} s per hop"]
+    found = [late(delay)]
     found += [f"loss {loss:.3g} per link and hop"] * bool(loss)
     return found + [f"failure {failure:.3g} per robot and step"] * bool(failure)
 

@@ -128,6 +128,7 @@ declare(
         _grid_cells,
         _grid_draw,
         shape=(12.0, 3.9),
-        notes="lpac-k3 sees the paper's four maps, lpac-k3-seen the five that mast-m sees; mast-m-paper sees four.",
+        notes="lpac-k3 sees the paper's four maps, lpac-k3-seen the five that mast-m sees; mast-m-paper sees four. "
+        "Each panel of the figure has colours of its own.",
     )
 )

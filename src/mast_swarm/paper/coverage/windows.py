@@ -42,7 +42,7 @@ def _window_rows(found: Found) -> list[Row]:
             "-",
             FAILS if FAILS in verdicts else LEVEL if LEVEL in verdicts else HOLDS,
             f"centralised, 50,000 samples, 20 passes; M has the component mask, which at 256 m changes nothing: robots "
-            f"that near are linked; {told}; no search for coverage was run",
+            f"that near are linked; {told}; holds if all are above 0; no search for coverage was run",
         )
 
     return [judged(found, 43, grid)]

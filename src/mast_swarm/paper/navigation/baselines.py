@@ -12,7 +12,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, curves, either, judged, present, sign
 from mast_swarm.paper.measured import difference
-from mast_swarm.paper.navigation.common import S, by_paper
+from mast_swarm.paper.navigation.common import DOTS, S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,7 +129,7 @@ def _rows(found: Found) -> list[Row]:
 def _draw(found: Found, figure: Figure) -> None:
     left, right = figure.subplots(1, 2)
     ours = next(iter(present(found, BEST)), "mast-m")
-    curves(left, found, [ours, "mast-m-paper", "lsap", *(f"dhba-{k}" for k in HOPS)], S)
+    curves(left, found, [*dict.fromkeys((ours, "mast-m")), "mast-m-paper", "lsap", *(f"dhba-{k}" for k in HOPS)], S)
     left.set(ylabel="success rate", ylim=(0, 1.02))
     left.set_title("the paper's baselines (no delay)\nand MAST-M (1 s per hop)", loc="left")
     curves(right, found, [*BEST, *RIVALS], S)
@@ -154,6 +154,6 @@ declare(
         "searcher-250-relay-map forget news older than 30 s. mast-m-sharp and the controllers with map in their names "
         "search by a map of where robots have looked; maps move as late as news does. mast-m differs from the paper's "
         "recipe in its expert, in exploration, and in replay and schedule; mast-m-sharp besides in a better teacher, "
-        "in scenarios and loss, and in memory and map.",
+        "in scenarios and loss, and in memory and map. " + DOTS,
     )
 )

@@ -9,7 +9,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, curves, either, judged, present, shown
 from mast_swarm.paper.measured import Estimate, difference
-from mast_swarm.paper.navigation.common import S, by_paper
+from mast_swarm.paper.navigation.common import DOTS, S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,12 +102,13 @@ def _draw(found: Found, figure: Figure) -> None:
                     points.append((tau, found.measured(name).at(S)))
         points.sort(key=lambda point: point[0])
         if points:
+            line = "-" if len(points) > 2 else ":"
             label = f"MAST-{letter}, " + (_RECIPES[letter] if kind == "best" else "the paper's recipe")
             axes.errorbar(
                 [tau for tau, _ in points],
                 [e.mean for _, e in points],
                 [e.half or 0.0 for _, e in points],
-                marker="o", capsize=2, color=policy_colour(number), label=label,
+                marker="o", linestyle=line, capsize=2, color=policy_colour(number), label=label,
             )  # fmt: skip
     axes.set(xlabel="delay per hop, in control periods (0: centralised)", ylabel="success rate at the end")
     axes.legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -122,5 +123,6 @@ declare(
         _cells,
         _draw,
         shape=(7.2, 6.4),
+        notes=f"{DOTS} Below, a dotted line has its two ends only.",
     )
 )

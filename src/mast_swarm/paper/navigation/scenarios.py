@@ -12,7 +12,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, curves, either, judged, present, shown
 from mast_swarm.paper.measured import Estimate, difference
-from mast_swarm.paper.navigation.common import SCENARIOS, S, by_paper
+from mast_swarm.paper.navigation.common import DOTS, SCENARIOS, S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,6 +147,6 @@ declare(
         _draw,
         shape=(9.6, 5.6),
         notes="mast-m, mast-m-paper and dhba-8-relay-explore hear messages that take 1 s per hop; dhba-8 and "
-        "dhba-8-explore have no delay.",
+        f"dhba-8-explore have no delay. {DOTS}",
     )
 )

@@ -89,8 +89,10 @@ def reach(name: str, spacing: float = 200.0, robots: int = 40) -> int:
 
 
 def _property_rows(found: Found) -> list[Row]:
-    def small(error: float, text: str, most: float = 1e-4) -> Judged:
-        return "-", f"{error:.1e}", HOLDS if error < most else FAILS, text
+    def small(error: float, text: str) -> Judged:
+        # Rounding differs from machine to machine, and the page is to be the same; the figure has the numbers.
+        below = next((f"below {most:g}" for most in (1e-5, 1e-4) if error < most), None)
+        return "-", below or f"{error:.1e}", FAILS if below is None else HOLDS, text
 
     def scalable() -> Judged:
         from mast_swarm.space.neighbours import pairs_within

@@ -111,7 +111,7 @@ def _spread(found: Found) -> str:
 def _draw_seeds(found: Found, figure: Figure) -> None:
     for axes, way in zip(figure.subplots(1, 2, sharey=True), _WAYS, strict=True):
         names = [name for name in found.cells if name.endswith(way)]
-        curves(axes, found, names, S, lambda name: name.rsplit(" ", 1)[0])
+        curves(axes, found, names, S, lambda name: "{}, seed {}".format(*name.split()[:2]))
         axes.set(ylabel="success rate" if way == "alone" else "", ylim=(0, 1.02))
         axes.set_title(way, loc="left")
         axes.legend(loc="lower right")
