@@ -227,7 +227,7 @@ def test_folders_that_cannot_be_written_or_are_used(tmp_path: Path, capsys: pyte
     (tmp_path / "used" / "notes.txt").write_text("mine")
     for out, message in (
         (tmp_path / "file" / "r", "cannot write to"),
-        (tmp_path / "file", "already used"),
+        (tmp_path / "file", "cannot write to"),
         (tmp_path / "used", "already used"),
         (Path("/proc/mast/r"), "cannot write to"),
     ):

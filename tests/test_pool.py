@@ -168,10 +168,45 @@ def test_work_that_no_process_can_read_is_told() -> None:
     assert not active_children()
 
 
-def test_what_dies_again_and_again_is_named() -> None:
-    with pytest.raises(MastError, match="a process died 3 times over worst: is memory short"):
-        list(Local(2).run([Job("a", square, (1,)), Job("worst", os._exit, (9,)), Job("c", square, (2,))]))
+def ends(how: int) -> None:
+    """Ends its own process: by a signal, or with an exit code where it is below 0."""
+    if how < 0:
+        os._exit(-how)
+    os.kill(os.getpid(), how)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [(-9, r" \(exit code 9\)$"), (signal.SIGSEGV, r" \(SIGSEGV\)$"), (signal.SIGKILL, ": is memory short")],
+)
+def test_what_dies_again_and_again_is_named(how: int, told: str) -> None:
+    with pytest.raises(MastError, match=f"a process died 3 times over worst{told}"):
+        list(Local(2).run([Job("a", square, (1,)), Job("worst", ends, (how,)), Job("c", square, (2,))]))
     assert not active_children()
+
+
+def test_a_script_that_runs_again_in_each_process_is_told_what_it_lacks(tmp_path: Path) -> None:
+    script = "from mast_swarm.pool import Job, Local\nlist(Local(2).run([Job('a', abs, (1,)), Job('b', abs, (2,))]))\n"
+    (tmp_path / "bare.py").write_text(script)
+    told = subprocess.run([sys.executable, str(tmp_path / "bare.py")], capture_output=True, text=True, timeout=180)
+    assert told.stderr.rstrip().endswith("put what starts it under `if __name__ == '__main__':`")
+
+
+def test_who_is_stopped_as_it_hands_over_work_ends_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt of this process alone, which comes when another has its work and nobody has noted that."""
+    begin, begun = workers.Worker.begin, []
+
+    def interrupted(self: workers.Worker, *given: object) -> None:
+        begin(self, *given)  # type: ignore[arg-type]
+        begun.append(time.monotonic())
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers.Worker, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(Local(2).run([Job("a", time.sleep, (120,)), Job("b", time.sleep, (120,))]))
+    assert time.monotonic() - begun[1] < 60
 
 
 def test_a_dead_process_is_replaced(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mast_swarm.errors import MastError
 
@@ -107,26 +107,18 @@ LOCK = ".lock"
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path, *, stays: bool = False) -> Iterator[None]:
     """Keeps other processes that ask for the same folder out of it while the block runs; makes the folder, and takes it
-    away again if nothing was written to it.
+    away again if nothing was written to it. stays: it is somebody's and stays, empty too.
 
     The system holds the lock for this process and frees it when the process ends, however it ends.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed below
+        file = _locked(folder)
     except OSError as error:
         raise MastError(f"cannot write to {folder}: {error.strerror or error}") from None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            owner = file.read().strip() or "another process"
-            raise MastError(f"{owner} writes to {folder}: wait for it, stop it, or give another --out") from None
-        except OSError:  # a disk that knows no locks
-            pass
         with suppress(OSError):  # a full disk: the lock counts, its owner's name is a help
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -135,9 +127,29 @@ def only_writer(folder: Path) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                if [path.name for path in folder.iterdir()] == [LOCK]:
-                    (folder / LOCK).unlink()
-                    folder.rmdir()
+                (folder / LOCK).unlink()
+                if not stays:
+                    folder.rmdir()  # unless there is something in it
+
+
+def _locked(folder: Path) -> TextIO:
+    """A folder's lock file, open and locked. Who held it before may have taken away the file that was opened here: its
+    lock would keep nobody out."""
+    while True:
+        file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed by who asked for it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            file.close()
+            raise MastError(f"{owner} writes to {folder}: wait for it, stop it, or give another --out") from None
+        except OSError:  # a disk that knows no locks
+            return file
+        with suppress(OSError):
+            if os.path.samestat(os.stat(folder / LOCK), os.fstat(file.fileno())):
+                return file
+        file.close()
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -68,8 +68,8 @@ class Local:
                         idle.append(Worker(max(1, (os.cpu_count() or 1) // self.processes)))
                         team += idle
                     worker = idle.pop()
+                    busy[worker.connection] = worker, job, tries + 1  # first: who is stopped now interrupts it
                     worker.begin(job.function, *job.arguments)
-                    busy[worker.connection] = worker, job, tries + 1
                 if not busy:
                     return
                 for connection in wait(list(busy)):
@@ -79,9 +79,13 @@ class Local:
                     except Died:  # it was killed: what it had is done again
                         end([worker])
                         team.remove(worker)
+                        if worker.never_began:
+                            raise MastError(
+                                "a process ended before it could begin: in a script, put what starts it under "
+                                "`if __name__ == '__main__':`"
+                            ) from None
                         if tries == _TRIES:
-                            why = f"a process died {_TRIES} times over {job.name}: is memory short? give --jobs 1"
-                            raise MastError(why) from None
+                            raise MastError(f"a process died {_TRIES} times over {job.name}{worker.ended}") from None
                         again.append((job, tries))
                         continue
                     idle.append(worker)

@@ -34,6 +34,7 @@ class Worker:
     def __init__(self, threads: int) -> None:
         """threads: of the libraries that compute."""
         context = get_context("spawn")
+        self._answered = False
         self.connection, there = context.Pipe()
         Finalize(self, self.connection.close, exitpriority=0)  # before the interpreter's end waits for all processes
         self.process = context.Process(target=_serve, args=(there, threads))
@@ -58,10 +59,24 @@ class Worker:
             packed = self.connection.recv_bytes()
         except (EOFError, OSError):
             raise Died from None
+        self._answered = True
         done, found = ForkingPickler.loads(packed)
         if not done:
             raise found
         return found
+
+    @property
+    def never_began(self) -> bool:
+        """Of one that has ended: whether it could not even start, as one that runs an unguarded script again."""
+        return not self._answered and self.process.exitcode == 1
+
+    @property
+    def ended(self) -> str:
+        """Of one that has died: how, in words after what it was doing."""
+        code = self.process.exitcode or 0
+        if code == -signal.SIGKILL:
+            return ": is memory short? give --jobs 1"
+        return f" ({signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
 
     def interrupt(self) -> None:
         """Ctrl-C for this process alone."""

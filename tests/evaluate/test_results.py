@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from mast_swarm import Channel, MastError, Navigation, NavigationConfig
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.config import EvaluateConfig, precision_on
 from mast_swarm.evaluate.results import curves, interval
-from mast_swarm.evaluate.run import _batch, evaluate
+from mast_swarm.evaluate.run import Interrupted, _batch, evaluate
+from mast_swarm.files import only_writer
+from mast_swarm.tasks.registry import find, sendable
 from shared import mast
+from strolling import own_tasks
 
 KEYS = [
     "policy",
@@ -155,6 +158,79 @@ def test_several_processes_give_the_same(tmp_path: Path, policy_folder: Path) ->
         assert {name for name, done, total in told if done == total == 5} == {name for name, _, _ in told}
         (several / "summary.json").unlink()  # as if it had been stopped
         assert evaluate(name, **given, episodes=5, record=2, resume=True, out=several)[1]["complete"] is True
+
+
+@pytest.mark.slow
+def test_other_processes_refuse_a_policy_that_has_changed_since(tmp_path: Path, policy_folder: Path) -> None:
+    """As that of a training which still goes on: half of a table would be of other weights."""
+    folder, file = tmp_path / "p", tmp_path / "own.py"
+    shutil.copytree(policy_folder, folder)
+    controller = "import torch\n\n\ndef mine(state, observation):\n    return torch.full_like(state.positions, 0.5)\n"
+    file.write_text(controller)
+
+    def spoil(*done: Any) -> None:  # told of a beginning: what the policies are known by is noted
+        weights = bytearray((folder / "model.safetensors").read_bytes())
+        weights[-1] ^= 1
+        (folder / "model.safetensors").write_bytes(weights)
+        file.write_text(controller.replace("0.5", "0.25"))
+
+    for policy, name in ((folder, "p"), (f"{file}:mine", "mine")):
+        out = tmp_path / "results"
+        with pytest.raises(MastError, match=f"the files of {name} changed while it was evaluated"):
+            evaluate("navigation", small(out, policy=(str(policy),), episodes=4, steps=3, jobs=2), spoil)
+        assert not out.exists()
+        file.write_text(controller)
+
+
+def test_a_run_of_ones_own_controller_does_not_go_on_with_another(tmp_path: Path) -> None:
+    file, given = tmp_path / "own.py", {"episodes": 2, "steps": 3}
+    file.write_text("def mine(state, observation):\n    return 0 * state.positions\n")
+    config = small(tmp_path / "r", policy=(f"{file}:mine",), **given)
+    evaluate("navigation", config)
+    (tmp_path / "r/summary.json").unlink()  # as if it had been stopped
+    assert evaluate("navigation", replace(config, resume=True))[1]["complete"] is True
+    (tmp_path / "r/summary.json").unlink()
+    file.write_text("def mine(state, observation):\n    return 1 + 0 * state.positions\n")
+    with pytest.raises(MastError, match=r"settings differ \(weights"):
+        evaluate("navigation", replace(config, resume=True))
+
+
+@pytest.mark.slow
+def test_other_processes_are_given_a_task_that_no_file_or_package_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(Path(__file__).parents[2] / "examples/rendezvous.py", tmp_path / "meeting.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with own_tasks():
+        import meeting  # type: ignore[import-not-found]
+
+        given: dict[str, Any] = {"policy": ["to_the_middle"], "agents": 9, "steps": 5, "episodes": 4}
+        several, one = (
+            evaluate(meeting.TASK, jobs=jobs, out=tmp_path / str(jobs), **given)[1]["rows"] for jobs in (2, 1)
+        )
+        assert several == one
+        local = replace(meeting.TASK, name="local", Config=dataclass(frozen=True)(type("C", (meeting.Config,), {})))
+        with pytest.raises(MastError, match="task 'local' cannot be sent to other processes"):
+            sendable(find(local).name)
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    with only_writer(tmp_path / "r"), pytest.raises(MastError, match=r"process \d+ on .* writes to .*/r: wait for it"):
+        evaluate("navigation", small(tmp_path / "r", resume=True))
+
+
+def test_an_interrupt_as_results_are_joined_says_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    config = small(tmp_path / "r", episodes=2, steps=3)
+    with monkeypatch.context() as patched:
+        patched.setattr("mast_swarm.evaluate.run.Results.finish", stopped)
+        with pytest.raises(Interrupted, match=str(tmp_path / "r")):
+            evaluate("navigation", config)
+    assert evaluate("navigation", replace(config, resume=True))[1]["complete"] is True
 
 
 def test_delay_and_loss_are_those_of_learned_policies(tmp_path: Path, policy_folder: Path) -> None:

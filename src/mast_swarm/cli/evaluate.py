@@ -85,13 +85,16 @@ def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[
     """Run with progress bars, draw, show the tables; the summary, and what each file is -> its path."""
     from rich.console import Console
 
-    from mast_swarm.evaluate.run import evaluate
+    from mast_swarm.evaluate.run import Interrupted, evaluate
     from mast_swarm.view.report import report
     from mast_swarm.view.terminal import bars, paired_table, result_table
 
     with bars() as bar:
         folder, summary = evaluate(task.name, config, bar(""))
-    made = report(folder)
+    try:
+        made = report(folder)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(folder, stopped) from None
     console = Console()
     if not console.is_terminal:  # a file or a pipe has room
         console = Console(width=240)

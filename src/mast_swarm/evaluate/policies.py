@@ -54,11 +54,13 @@ def find_learned(name: str | Path, task: str) -> str:
 
 
 def known_by(policies: Sequence[str], task: str) -> dict[str, str]:
-    """By their labels what the learned ones among these policies are known by: their settings and weights in 16
-    digits."""
+    """By their labels what those among these policies are known by that have files: the settings and weights of learned
+    ones, and the Python files of controllers, in 16 digits."""
     found, own, shipped = {}, tasks.find(task), zoo.policies()
     for label, policy in zip(labels(policies, task), policies, strict=True):
-        if not own.has_controller(policy) and not tasks.is_reference(policy):
+        if tasks.is_reference(policy):
+            found[label] = zoo.content(Path(policy.partition(":")[0]))
+        elif not own.has_controller(policy):
             name = find_learned(policy, task)
             found[label] = zoo.known_by(shipped.get(name) or Path(name))
     return found

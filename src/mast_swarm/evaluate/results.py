@@ -25,24 +25,23 @@ _PART = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)\.parquet")  # number of the poli
 
 
 class Results:
-    """An output folder: `config.json`, `parts/` while running, `episodes.parquet` and `summary.json` at the end.
+    """An output folder, which is there and has no other writer: `config.json`, `parts/` while running,
+    `episodes.parquet` and `summary.json` at the end.
 
     A part holds some episodes of one policy; parts, not batches, are what a stopped run resumes from.
     """
 
-    def __init__(self, folder: Path, config: dict[str, Any], resume: bool = False, *, made: bool = False) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any], resume: bool = False) -> None:
         self.folder = folder
         self.parts = folder / "parts"
         try:
-            self.made = made or not folder.exists()  # by this run
-            self.resumed = folder.exists() and (not folder.is_dir() or any(map(_counts, folder.iterdir())))
+            self.resumed = any(map(_counts, folder.iterdir()))
             if self.resumed and not resume:
                 raise MastError(
                     f"{folder} is already used: give another --out, or --resume to go on with a stopped run"
                 )
             if self.resumed:
                 self._check_same(config)
-            folder.mkdir(parents=True, exist_ok=True)
             if not self.resumed:  # first of all: a run that is killed from here on can be resumed
                 write_json(folder / "config.json", config)
             if self.completed() is None:
@@ -110,8 +109,6 @@ class Results:
         shutil.rmtree(self.parts)
         for path in (self.folder / "config.json", *self.folder.glob("recording-*.npz")):
             path.unlink()
-        if self.made:
-            self.folder.rmdir()
 
 
 def _counts(path: Path) -> bool:

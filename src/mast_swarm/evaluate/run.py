@@ -26,7 +26,7 @@ from mast_swarm.evaluate.policies import fitting, known_by, labels
 from mast_swarm.evaluate.recording import Recording, recording_name
 from mast_swarm.evaluate.results import Results, episode_table
 from mast_swarm.evaluate.rollout import rollout
-from mast_swarm.files import new_folder, read_json
+from mast_swarm.files import new_folder, only_writer, read_json
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.learned import Learned
 from mast_swarm.pool import Job, pool
@@ -136,26 +136,29 @@ def evaluate(
     config = dataclasses.replace(config, precision=_precision(config, world.device.type))
     folder = config.out or new_folder(Path("runs") / f"evaluate-{named}-{datetime.now():%Y%m%d-%H%M%S}")
     resolved = _resolved(named, config)
-    results = Results(folder, resolved, config.resume, made=config.out is None)
-    before = results.completed()
-    if before is not None:
-        return folder, before
-    complete = False
-    try:
-        if config.ray is not None or config.jobs > 1:
-            _elsewhere(named, world, actors, config, results, progress)
-        else:
-            for number, (name, actor) in enumerate(actors.items()):
-                _one_policy(world, number, name, actor, config, results, progress)
-        complete = True
-    except KeyboardInterrupt as stopped:
-        raise Interrupted(folder, stopped) from None
-    except torch.OutOfMemoryError:
-        raise MastError("the GPU is out of memory: give a smaller --batch, fewer --agents or --device cpu") from None
-    finally:
-        used = config.precision if any(map(is_learned, actors.values())) else "fp32"
-        about = {**_about(named, world.device), "precision": used, "weights": resolved["weights"]}
-        summary = results.finish(complete, about)
+    used = config.precision if any(map(is_learned, actors.values())) else "fp32"
+    about = {**_about(named, world.device), "precision": used, "weights": resolved["weights"]}
+    with only_writer(folder, stays=config.out is not None and folder.exists()):
+        results = Results(folder, resolved, config.resume)
+        before = results.completed()
+        if before is not None:
+            return folder, before
+        complete = False
+        try:
+            try:
+                if config.ray is not None or config.jobs > 1:
+                    _elsewhere(named, world, actors, config, resolved["weights"], results, progress)
+                else:
+                    for number, (name, actor) in enumerate(actors.items()):
+                        _one_policy(world, number, name, actor, config, results, progress)
+                complete = True
+            finally:
+                summary = results.finish(complete, about)
+        except KeyboardInterrupt as stopped:
+            raise Interrupted(folder, stopped) from None
+        except torch.OutOfMemoryError:
+            less = "give a smaller --batch, fewer --agents or --device cpu"
+            raise MastError(f"the GPU is out of memory: {less}") from None
     return folder, summary
 
 
@@ -251,11 +254,12 @@ def _elsewhere(
     world: World[Any, Any],
     actors: dict[str, Actor],
     config: EvaluateConfig,
+    weights: dict[str, str],
     results: Results,
     progress: Progress,
 ) -> None:
     """In other processes or on a cluster: all policies at once, a job per batch of episodes; each is kept as it comes
-    back."""
+    back. weights: what the policies are known by."""
     if config.ray is not None and tasks.source(task):
         raise MastError(f"task {task} is in a file, which the machines of a cluster cannot find: install it there")
     jobs: dict[str, tuple[int, list[int]]] = {}
@@ -271,11 +275,11 @@ def _elsewhere(
             jobs[f"{name} {chosen[0]} to {chosen[-1]}"] = (number, chosen)
     if not jobs:
         return
-    known, names = tasks.source(task).get("source", task), list(actors)
+    known, names = tasks.sendable(task), list(actors)
     packed = pickle.dumps(config)  # read where the task is known, whose settings are in it
     workers = pool(config.ray, config.jobs)
     try:
-        given = [Job(job, _job, (known, packed, *which), config.gpus) for job, which in jobs.items()]
+        given = [Job(job, _job, (known, packed, weights, *which), config.gpus) for job, which in jobs.items()]
         for job, found in workers.run(given):
             number, chosen = jobs[job.name]
             _keep(results, number, names[number], chosen, *found)
@@ -285,13 +289,17 @@ def _elsewhere(
         workers.close()
 
 
-def _job(task: str, packed: bytes, number: int, chosen: list[int]) -> tuple[pa.Table, list[Recording]]:
-    """What another process does: some episodes of the policy of that number."""
+def _job(
+    task: str | tasks.Task, packed: bytes, weights: dict[str, str], number: int, chosen: list[int]
+) -> tuple[pa.Table, list[Recording]]:
+    """What another process does: some episodes of the policy of that number, which is still what it was."""
     found = tasks.find(task)
     config: EvaluateConfig = pickle.loads(packed)
     world, channel = _world(found, config)
-    actor = make_actor(config.policy[number], world, channel)
-    return _part(world, labels(config.policy, found.name)[number], actor, config, chosen)
+    actor, name = make_actor(config.policy[number], world, channel), labels(config.policy, found.name)[number]
+    if known_by(config.policy, found.name).get(name) != weights.get(name):
+        raise MastError(f"the files of {name} changed while it was evaluated: evaluate a copy that nobody writes to")
+    return _part(world, name, actor, config, chosen)
 
 
 def _runs(episodes: list[int], size: int) -> Iterator[list[int]]:

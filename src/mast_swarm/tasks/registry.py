@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import inspect
+import pickle
 import pkgutil
 import sys
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from mast_swarm.tasks.base import Task, WorldConfig
 GROUP = "mast_swarm.tasks"  # of entry points
 _TASKS: dict[str, Task] = {}
 _sources: dict[str, str] = {}  # of tasks that come from a file: path/to/file.py:TASK, the path absolute
+_packaged: set[str] = set()  # names of tasks that every process finds: of this package and of others
 _broken: dict[str, str] = {}  # tasks of other packages that could not be imported, and why
 
 
@@ -66,10 +68,10 @@ def _discover() -> None:
     """Register the tasks of this package, and those that other installed packages name."""
     for module in pkgutil.iter_modules(builtin.__path__):
         if module.ispkg:
-            register(importlib.import_module(f"{builtin.__name__}.{module.name}").TASK)
+            _packaged.add(register(importlib.import_module(f"{builtin.__name__}.{module.name}").TASK).name)
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
-            register(entry.load())
+            _packaged.add(register(entry.load()).name)
         except Exception as error:  # whatever another package does wrong must not stop the rest
             _broken[entry.name] = f"{type(error).__name__}: {error}"
 
@@ -120,6 +122,22 @@ def find(name: str | Task) -> Task:
 def source(name: str) -> dict[str, str]:
     """What settings on disk say beside a task's name, so that it is found again: its file, where it comes from one."""
     return {"source": _sources[name]} if name in _sources else {}
+
+
+def sendable(name: str) -> str | Task:
+    """What another process finds a task by: its file, its name if a package brings it, else the record itself."""
+    if name in _sources or name in _packaged:
+        return _sources.get(name, name)
+    task = find(name)
+    try:
+        pickle.dumps(task)
+    except Exception as error:  # whatever a class or a function says that no module has
+        reason = str(error).splitlines()[0]
+        raise MastError(
+            f"task '{name}' cannot be sent to other processes ({reason}): define it at the top of a module, give it "
+            "as path/to/file.py:TASK, or use --jobs 1"
+        ) from None
+    return task
 
 
 def recall(settings: Mapping[str, Any]) -> None:

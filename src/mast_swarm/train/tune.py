@@ -115,6 +115,9 @@ def tune(
             for _ in workers.run([Job(f"trials-{n}", work, (*given, n), config.gpus) for n in range(config.workers)]):
                 pass
     except KeyboardInterrupt as stopped:
+        others = others_of(url, study.study_name)
+        with others.turn():  # a second Ctrl-C ends workers where they are
+            others.fail_dead(study)
         kept = "; what was finished is kept" if finished_and_running(study)[0] else ""
         stands = f"interrupted; {counted(study, config.trials)}{kept}; the same command goes on"
         raise type(stopped)(stands) from None

@@ -28,7 +28,11 @@ def policies() -> dict[str, Path]:
 
 def known_by(folder: Path) -> str:
     """What the policy in a folder is known by: its settings and weights in 16 digits."""
-    files = [folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)]
+    return content(*(folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)))
+
+
+def content(*files: Path) -> str:
+    """What these files hold together, in 16 digits."""
     return _content(*((str(file), file.stat().st_mtime_ns) for file in files))
 
 
