@@ -329,7 +329,7 @@ class DhbaMap(_Mapped, DhbaExplore):
 
 
 class SearcherMap(_Mapped, Searcher):
-    """As searcher-K, but robots without a goal search by a map that they share."""
+    """As searcher-K, but robots without a goal that hardly push each other search by a map that they share."""
 
 
 class SearcherRelay(_Searching, DhbaRelay):
@@ -349,4 +349,5 @@ class DhbaRelayMap(_Mapped, DhbaRelayExplore):
 
 
 class SearcherRelayMap(_Mapped, SearcherRelay):
-    """As searcher-K-relay, but robots without a goal search by a map that they hand on, one hop per tau."""
+    """As searcher-K-relay, but robots without a goal that hardly push each other search by a map that they hand on, one
+    hop per tau."""
