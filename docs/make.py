@@ -165,6 +165,7 @@ def scenario_results() -> str:
         cells = ("not run" if row is None else f"{row['mean']:.3f} ± {row['ci95']:.3f}" for row in found)
         body.append([f"`{name}`", *make_sharp.of_scenario(name), *cells])
     head = [f"`{policy}`, `--max-age 30`, 1 s per hop" for policy in (make_sharp.NAME, make_sharp.TEACHER)]
+    head.append("first minus second, paired")
     head += [f"`{policy}`, 1 s per hop" for policy in late]
     return table(["scenario, t = 800 s", *head, *(f"`{policy}`, no delay" for policy in soon)], body)
 

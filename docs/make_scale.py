@@ -140,8 +140,8 @@ def strips_estimate() -> str:
 NAMES = {
     "mast-m": "MAST-M, central",
     "mast-m-alone": "MAST-M, alone",
-    "dhba-8": "DHBA-8, no delay",
-    "dhba-8-explore": "DHBA-8 that explores, no delay",
+    "dhba-8": "DHBA-8",
+    "dhba-8-explore": "DHBA-8, exploring",
     "lsap": "LSAP",
     "mast-m-alone-near": "MAST-M, alone, relay radius",
 }
@@ -256,5 +256,5 @@ def success_plot(path: Path) -> None:
         axes.minorticks_off()
         axes.plot([], [], "k-", label="t = 800 s")
         axes.plot([], [], "k--", label="t = 200 s")
-        figure.legend(loc="outside lower center", ncols=3)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8, columnspacing=1.2)
         figure.savefig(path)

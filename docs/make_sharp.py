@@ -71,11 +71,12 @@ def mapped(seed: int, **asked: Any) -> dict[str, Any]:
 
 
 def of_scenario(name: str) -> list[str]:
-    """At 800 s in a scenario: ours, and its teacher's rule with the same late map on the first half of the start
-    states."""
+    """At 800 s in a scenario: ours, its teacher's rule with the same late map on the first half of the start states,
+    and the paired difference on these."""
     ours = find("map-tested", 7120, scenario=name, channel=AGE)["each"]["800"]
     teacher = find("map-scenarios", 7120, TEACHER, scenario=name, channel=AGE)["each"]["800"]
-    return [cell(ours), cell(teacher)]
+    apart = [one - other for one, other in zip(ours, teacher, strict=False)]
+    return [cell(ours), cell(teacher), cell(apart, "+")]
 
 
 def _taught() -> list[tuple[str, dict[str, Any]]]:

@@ -96,6 +96,19 @@ def test_frames_are_a_grid_of_policies_and_times(tmp_path: Path, make_recording:
     assert grid.shape[1] == pytest.approx((3 * 3.3 + 0.1) * 160, abs=1)
 
 
+def test_nothing_is_cut_off(
+    tmp_path: Path, make_recording: MakeRecording, make_cover: Callable[..., Recording]
+) -> None:
+    for number, drawn in enumerate(([make_recording()], [make_cover()], [make_recording(), make_recording(policy="two")])):
+        for times in ([0.0], [0.0, 10.0, 20.0]):
+            image = pixels(frames(drawn, tmp_path / f"{number}-{len(times)}.png", times))
+            edge = (
+                np.concatenate([image[:2], image[-2:]], axis=None),
+                np.concatenate([image[:, :2], image[:, -2:]], axis=None),
+            )
+            assert all((part == 255).all() for part in edge), (number, times)
+
+
 def test_one_robot_can_be_drawn(tmp_path: Path, make_recording: MakeRecording) -> None:
     frame(make_recording(robots=1), 3, tmp_path / "one.svg")
     assert "<svg" in (tmp_path / "one.svg").read_text()

@@ -163,7 +163,7 @@ def test_a_fit_is_told_and_drawn_only_where_it_is_near_all_times() -> None:
 
 
 TIMES = {4.85e-4: "485 ns", 0.0123: "12 µs", 1.234: "1.23 ms", 12.34: "12.3 ms", 123.4: "123 ms", 5432: "5.43 s"}
-TIMES |= {9.9999e-4: "1 µs", 0.99999: "1.00 ms", 9.9999: "10.0 ms", 999.99: "1.00 s"}
+TIMES |= {0.05451: "55 µs", 9.9999e-4: "1 µs", 0.99999: "1.00 ms", 9.9999: "10.0 ms", 999.99: "1.00 s"}
 
 
 @pytest.mark.parametrize(("given", "text"), TIMES.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,8 +102,12 @@ def frames(recordings: Recording | Sequence[Recording], path: Path, times: Seque
 
     rows, columns = len(recordings), len(times)
     with style():
+        handles, labels = view.legend()
+        if any(not recording.alive(i).all() for recording, row in zip(recordings, chosen, strict=True) for i in row):
+            handles, labels = [*handles, scene.failed_key()], [*labels, "failed robot"]
+        across = len(labels) if columns > 1 else 3 if rows == 1 else 2
         side = 5.0 if rows == columns == 1 else 3.3  # inches
-        size = (side * columns + 0.1, (side + 0.3) * rows + 0.4)
+        size = (side * columns + 0.1, (side + 0.3) * rows + 0.2 + 0.2 * math.ceil(len(labels) / across))
         figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.04))
         grid = figure.subplots(rows, columns, squeeze=False)
         boxes = np.array([view.box(recording, row) for recording, row in zip(recordings, chosen, strict=True)])
@@ -113,12 +118,7 @@ def frames(recordings: Recording | Sequence[Recording], path: Path, times: Seque
                 axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
             axes_row[0].set_ylabel(recording.policy, fontsize=11, fontweight="bold", color=INK, labelpad=6)
         _scale_bar(grid[-1, 0], float(high[0] - low[0]), float(low[0]))
-        handles, labels = view.legend()
-        if any(not recording.alive(i).all() for recording, row in zip(recordings, chosen, strict=True) for i in row):
-            handles, labels = [*handles, scene.failed_key()], [*labels, "failed robot"]
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=3 if columns == 1 else len(labels), handletextpad=0.4
-        )
+        figure.legend(handles, labels, loc="outside lower center", ncols=across, handletextpad=0.4)
         return save_figure(figure, path)
 
 

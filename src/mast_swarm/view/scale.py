@@ -54,10 +54,10 @@ _FLOOR: dict[str, Any] = {"color": INK, "linestyle": ":", "linewidth": 1.4}
 
 def duration(milliseconds: float) -> str:
     """A time with at most three digits and its unit."""
-    milliseconds = _rounded(milliseconds)
-    if milliseconds < 1:
-        return f"{1e3 * milliseconds:.0f} µs" if milliseconds >= 1e-3 else f"{1e6 * milliseconds:.0f} ns"
-    return _three(milliseconds, "ms") if milliseconds < 1000 else _three(milliseconds / 1e3, "s")
+    rounded = _rounded(milliseconds)
+    if rounded < 1:
+        return f"{1e3 * milliseconds:.0f} µs" if rounded >= 1e-3 else f"{1e6 * milliseconds:.0f} ns"
+    return _three(rounded, "ms") if rounded < 1000 else _three(rounded / 1e3, "s")
 
 
 def _rounded(value: float) -> float:
