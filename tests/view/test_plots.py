@@ -99,7 +99,8 @@ def test_frames_are_a_grid_of_policies_and_times(tmp_path: Path, make_recording:
 def test_nothing_is_cut_off(
     tmp_path: Path, make_recording: MakeRecording, make_cover: Callable[..., Recording]
 ) -> None:
-    for number, drawn in enumerate(([make_recording()], [make_cover()], [make_recording(), make_recording(policy="two")])):
+    two = [make_recording(), make_recording(policy="two")]
+    for number, drawn in enumerate(([make_recording()], [make_cover()], two)):
         for times in ([0.0], [0.0, 10.0, 20.0]):
             image = pixels(frames(drawn, tmp_path / f"{number}-{len(times)}.png", times))
             edge = (
