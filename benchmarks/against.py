@@ -3,7 +3,8 @@
     git worktree add --detach /tmp/before COMMIT
     python -m benchmarks.against /tmp/before
 
-The two take turns, each in a process of its own, so that a noisy spell hits both. Seconds are those of the clock;
+Three take turns, each in a process of its own, so that a noisy spell hits all: the other checkout and this one in
+fp32, which both compute in unless told otherwise, and this one with products in bf16. Seconds are those of the clock;
 processor seconds are what the process's threads used, which other programs on the machine disturb less.
 """
 
@@ -29,8 +30,8 @@ import json, sys, time
 from mast_swarm.evaluate import bench
 from mast_swarm.evaluate.bench_config import DecentralBenchConfig
 import torch
-environments, agents, steps = map(int, sys.argv[1:])
-setting = bench.Setting(DecentralBenchConfig(), torch.device("cpu"))
+given, environments, agents, steps = map(json.loads, sys.argv[1:])
+setting = bench.Setting(DecentralBenchConfig(**given), torch.device("cpu"))
 found = []
 with torch.inference_mode():
     loop = setting.alone(environments, agents)
@@ -42,37 +43,46 @@ with torch.inference_mode():
 print(json.dumps(found[2:]))
 """
 EXAMPLE = """
-import json, time
+import json, sys, time
 import mast_swarm
 from rich.progress import Progress
+given = json.loads(sys.argv[1]) | {"channel": mast_swarm.Channel(delay=1.0)}
 world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=50, scenario="circle"))
-mast_swarm.rollout(world, "mast-m", [0], 3, channel=mast_swarm.Channel(delay=1.0))
+mast_swarm.rollout(world, "mast-m", [0], 3, **given)
 began = time.perf_counter(), time.process_time()
 with Progress(disable=True) as bar:
     task = bar.add_task("50 robots, each alone", total=61)
     tick = lambda instants: bar.advance(task, instants)
-    mast_swarm.rollout(world, "mast-m", [0], 60, channel=mast_swarm.Channel(delay=1.0), progress=tick)
+    mast_swarm.rollout(world, "mast-m", [0], 60, progress=tick, **given)
 print(json.dumps([(time.perf_counter() - began[0], time.process_time() - began[1])]))
 """
 
 
-def run(checkout: Path, case: str) -> list[list[float]]:
-    """Seconds of the clock and of the processor, of every step or of the whole example."""
-    words = [EXAMPLE] if case == README else [STEP, *case.split(" x "), str(STEPS)]
+def run(checkout: Path, case: str, given: dict[str, str]) -> list[list[float]]:
+    """Seconds of the clock and of the processor, of every step or of the whole example. given: settings."""
+    words = [EXAMPLE, json.dumps(given)]
+    if case != README:
+        words = [STEP, json.dumps(given), *case.split(" x "), str(STEPS)]
     env = os.environ | {"PYTHONPATH": str(checkout / "src")}
     done = subprocess.run([sys.executable, "-c", *words], env=env, cwd=checkout, check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 
 
 def compare(other: Path, case: str, turns: int) -> dict[str, Any]:
-    found: dict[Path, list[list[float]]] = {other: [], HERE: []}
+    ways: dict[str, tuple[Path, dict[str, str]]] = {
+        "before": (other, {}),
+        "now": (HERE, {}),
+        "now_bf16": (HERE, {"precision": "bf16"}),
+    }
+    found: dict[str, list[list[float]]] = {way: [] for way in ways}
     for turn in range(turns):
-        for checkout in (other, HERE) if turn % 2 == 0 else (HERE, other):
-            found[checkout] += run(checkout, case)
+        for way in list(ways)[:: 1 if turn % 2 == 0 else -1]:
+            found[way] += run(ways[way][0], case, ways[way][1])
     row: dict[str, Any] = {"case": case}
     for number, kind in enumerate(("seconds", "processor_seconds")):
-        before, now = (statistics.median(times[number] for times in found[checkout]) for checkout in (other, HERE))
-        row[kind] = {"before": before, "now": now, "ratio": before / now}
+        times = {way: statistics.median(each[number] for each in found[way]) for way in ways}
+        ratios = {f"{way}_ratio": times["before"] / times[way] for way in ways if way != "before"}
+        row[kind] = times | ratios
     return row
 
 

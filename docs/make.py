@@ -237,9 +237,11 @@ def against_benchmark() -> str:
     found = load("benchmarks/results/against.json")
     body = []
     for row in found["rows"]:
-        before, now = (f"{row['seconds'][name]:.3f} s" for name in ("before", "now"))
-        body.append([row["case"], before, now, f"{row['seconds']['ratio']:.2f}x"])
-    return table(["robots, each alone", f"commit {found['before']}", "now", "times as fast"], body)
+        times = row["seconds"]
+        now = [f"{times[way]:.3f} s ({times[f'{way}_ratio']:.2f}x)" for way in ("now", "now_bf16")]
+        body.append([row["case"], f"{times['before']:.3f} s", *now])
+    head = ["robots, each alone", f"commit {found['before']}, fp32", "now, fp32", "now, `--precision bf16`"]
+    return table(head, body)
 
 
 def processes_benchmark() -> str:
