@@ -344,6 +344,20 @@ def test_an_evaluation_of_which_nothing_was_finished_says_so(
     assert not (tmp_path / "run").exists()
 
 
+def test_an_interrupt_as_results_are_joined_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    given = ("--policy", "lsap", "--agents", 9, "--episodes", 2, "--steps", 2, "--out", tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr("mast_swarm.evaluate.run.Results.finish", stopped)
+        assert mast("evaluate", "navigation", *given) == 130
+    assert f"what was finished is in {tmp_path / 'run'}, the same command with" in one_line(capsys)
+    assert mast("evaluate", "navigation", *given, "--resume") == 0
+
+
 def test_a_run_that_is_not_there_begins_anew_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--policy", "lsap", "--agents", 9, "--episodes", 1, "--steps", 2, "--out", tmp_path / "run", "--resume")
     told = f"{tmp_path / 'run'} is not there yet: the run begins anew"

@@ -193,6 +193,33 @@ def test_a_script_that_runs_again_in_each_process_is_told_what_it_lacks(tmp_path
     assert told.stderr.rstrip().endswith("put what starts it under `if __name__ == '__main__':`")
 
 
+_OWN = """
+import numba
+import mast_swarm
+
+@numba.njit
+def filled(n):
+    return n
+
+def work(n):
+    mast_swarm.evaluate("navigation", policy=["lsap"], agents=5, episodes=1, steps=2, out=f"r{n}")
+    return numba.get_num_threads(), filled(4)
+
+if __name__ == "__main__":
+    from mast_swarm.pool import Job, Local
+    print(sorted(found for _, found in Local(2).run([Job(str(n), work, (n,)) for n in range(2)])))
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_has_loaded_libraries_has_as_few_threads(tmp_path: Path) -> None:
+    """Each process runs the script first: numba then reads how many threads it has before it is told."""
+    (tmp_path / "own.py").write_text(_OWN)
+    told = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    threads = max(1, (os.cpu_count() or 1) // 2)
+    assert told.stdout == f"[({threads}, 4), ({threads}, 4)]\n", told.stderr
+
+
 def test_who_is_stopped_as_it_hands_over_work_ends_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt of this process alone, which comes when another has its work and nobody has noted that."""
     begin, begun = workers.Worker.begin, []

@@ -104,6 +104,7 @@ def new_folder(path: Path) -> Path:
 
 
 LOCK = ".lock"
+_ATTEMPTS = 100  # to lock a folder that others take away meanwhile
 
 
 @contextmanager
@@ -114,7 +115,6 @@ def only_writer(folder: Path, *, stays: bool = False) -> Iterator[None]:
     The system holds the lock for this process and frees it when the process ends, however it ends.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         file = _locked(folder)
     except OSError as error:
         raise MastError(f"cannot write to {folder}: {error.strerror or error}") from None
@@ -127,16 +127,24 @@ def only_writer(folder: Path, *, stays: bool = False) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                (folder / LOCK).unlink()
-                if not stays:
-                    folder.rmdir()  # unless there is something in it
+                if _same(folder / LOCK, file):  # else somebody has removed the folder, and another writes there now
+                    (folder / LOCK).unlink()
+                    if not stays:
+                        folder.rmdir()  # unless there is something in it
 
 
 def _locked(folder: Path) -> TextIO:
-    """A folder's lock file, open and locked. Who held it before may have taken away the file that was opened here: its
-    lock would keep nobody out."""
-    while True:
-        file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed by who asked for it
+    """A folder's lock file, open and locked; the folder is made. Who held it before may take away both in the midst of
+    this: then it is tried again. A lock on a file that is gone would keep nobody out."""
+    for attempt in range(_ATTEMPTS):
+        last = attempt == _ATTEMPTS - 1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed by who asked for it
+        except (FileNotFoundError, FileExistsError):
+            if last:
+                raise
+            continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -146,10 +154,18 @@ def _locked(folder: Path) -> TextIO:
             raise MastError(f"{owner} writes to {folder}: wait for it, stop it, or give another --out") from None
         except OSError:  # a disk that knows no locks
             return file
-        with suppress(OSError):
-            if os.path.samestat(os.stat(folder / LOCK), os.fstat(file.fileno())):
-                return file
+        if _same(folder / LOCK, file) or last:  # or a disk where no file is known again
+            return file
         file.close()
+    raise AssertionError("the last attempt gives a file or an error")
+
+
+def _same(path: Path, file: TextIO) -> bool:
+    """Whether this is the file at that path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except OSError:
+        return False
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

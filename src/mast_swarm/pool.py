@@ -81,8 +81,8 @@ class Local:
                         team.remove(worker)
                         if worker.never_began:
                             raise MastError(
-                                "a process ended before it could begin: in a script, put what starts it under "
-                                "`if __name__ == '__main__':`"
+                                f"a process ended before it gave anything (exit code 1, over {job.name}; its own error "
+                                "is above): in a script, put what starts it under `if __name__ == '__main__':`"
                             ) from None
                         if tries == _TRIES:
                             raise MastError(f"a process died {_TRIES} times over {job.name}{worker.ended}") from None

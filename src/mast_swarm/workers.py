@@ -67,7 +67,8 @@ class Worker:
 
     @property
     def never_began(self) -> bool:
-        """Of one that has ended: whether it could not even start, as one that runs an unguarded script again."""
+        """Of one that has ended: whether it gave nothing and told an error, as one does that runs an unguarded script
+        again."""
         return not self._answered and self.process.exitcode == 1
 
     @property
@@ -103,9 +104,8 @@ def end(workers: Iterable[Worker]) -> None:
 
 
 def _serve(connection: Connection, threads: int) -> None:
-    """The life of a process. Libraries read the number of their threads when a first piece of work loads them."""
-    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(threads)
+    """The life of a process."""
+    _limit(threads)
     signal.signal(signal.SIGINT, _stop)
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
     with suppress(EOFError, OSError):  # nobody is there any more
@@ -113,6 +113,25 @@ def _serve(connection: Connection, threads: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # an interpreter that has torch in it takes seconds to end
+
+
+def _limit(threads: int) -> None:
+    """Libraries read the number of their threads when a first piece of work loads them. Those that a script has loaded,
+    which each process runs again first, are told."""
+    before = os.environ.get("NUMBA_NUM_THREADS")
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+    if "numba" in sys.modules:
+        numba = sys.modules["numba"]
+        try:
+            numba.config.reload_config()
+            with suppress(ValueError):  # it has fewer
+                numba.set_num_threads(threads)
+        except RuntimeError:  # its threads run already: their number stays, and it has to read that one again
+            os.environ.pop("NUMBA_NUM_THREADS")
+            os.environ |= {} if before is None else {"NUMBA_NUM_THREADS": before}
 
 
 def _answer(connection: Connection) -> None:

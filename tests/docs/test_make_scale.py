@@ -47,10 +47,11 @@ def test_every_picture_of_the_page_is_drawn(blocks: ModuleType, tmp_path: Path) 
     shown = set(re.findall(r"pictures/(scale-[\w-]+\.png)", (ROOT / "docs/scale.md").read_text()))
     blocks.draw(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == shown and len(shown) == 7
-    for name in shown:  # as drawn from today's files, but for what another version of the drawing library does
+    for name in shown:  # as drawn from today's files
         drawn, kept = (np.asarray(Image.open(at / name).convert("L"), int) for at in (tmp_path, ROOT / "docs/pictures"))
-        other = np.abs(drawn - kept) > 60 if drawn.shape == kept.shape else np.ones(1)
-        assert other.mean() < 0.003, f"docs/pictures/{name} is of other numbers: run python docs/make.py --pictures"
+        assert drawn.shape == kept.shape and (np.abs(drawn - kept) > 60).mean() < 0.0005, (
+            f"docs/pictures/{name} is of another size or of other numbers: run python docs/make.py --pictures"
+        )
 
 
 def test_the_example_of_strips_runs_in_two_processes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def test_a_run_of_ones_own_controller_does_not_go_on_with_another(tmp_path: Path
     assert evaluate("navigation", replace(config, resume=True))[1]["complete"] is True
     (tmp_path / "r/summary.json").unlink()
     file.write_text("def mine(state, observation):\n    return 1 + 0 * state.positions\n")
-    with pytest.raises(MastError, match=r"settings differ \(weights"):
+    with pytest.raises(MastError, match=r"settings differ \(the files of mine are others than then\)"):
         evaluate("navigation", replace(config, resume=True))
 
 
@@ -209,14 +210,51 @@ def test_other_processes_are_given_a_task_that_no_file_or_package_names(
             evaluate(meeting.TASK, jobs=jobs, out=tmp_path / str(jobs), **given)[1]["rows"] for jobs in (2, 1)
         )
         assert several == one
+        other = replace(find("navigation"), controllers=find("navigation").controllers)
+        assert sendable("navigation") == "navigation" and sendable(find(other).name) is other
         local = replace(meeting.TASK, name="local", Config=dataclass(frozen=True)(type("C", (meeting.Config,), {})))
         with pytest.raises(MastError, match="task 'local' cannot be sent to other processes"):
             sendable(find(local).name)
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    with only_writer(tmp_path / "r"), pytest.raises(MastError, match=r"process \d+ on .* writes to .*/r: wait for it"):
+    told = r"process \d+ on .* writes to .*/r: wait for it"
+    with only_writer(tmp_path / "r"), pytest.raises(MastError, match=told):
         evaluate("navigation", small(tmp_path / "r", resume=True))
+
+
+def test_writers_of_a_folder_that_goes_again_and_again_are_told_apart(tmp_path: Path) -> None:
+    """Whoever ends first takes the folder away; another that begins meanwhile waits for nobody and meets nobody."""
+    within: list[int] = []
+    wrong: list[str] = []
+
+    def write(number: int) -> None:
+        for _ in range(200):
+            try:
+                with only_writer(tmp_path / "r"):
+                    within.append(number)
+                    wrong.extend(["two"] * (len(within) != 1))
+                    within.remove(number)
+            except MastError as error:
+                if "writes to" not in str(error):
+                    wrong.append(str(error))
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not wrong and not (tmp_path / "r").exists()
+
+
+def test_a_writer_leaves_the_lock_of_another_alone(tmp_path: Path) -> None:
+    first = only_writer(tmp_path / "r")
+    first.__enter__()
+    shutil.rmtree(tmp_path / "r")
+    with only_writer(tmp_path / "r"):
+        first.__exit__(None, None, None)
+        with pytest.raises(MastError, match="writes to"), only_writer(tmp_path / "r"):
+            pass
 
 
 def test_an_interrupt_as_results_are_joined_says_where_they_are(
@@ -363,7 +401,7 @@ def test_a_policy_that_was_trained_again_does_not_go_on_with_what_an_earlier_one
     assert list(summary["weights"]) == ["mine"]
     assert evaluate("navigation", small(folder, episodes=1, steps=2, policy=(str(mine), "lsap"), resume=True))
     (mine / "config.json").write_text((mine / "config.json").read_text() + "\n")
-    with pytest.raises(MastError, match=r"settings differ \(weights \{'mine'"):
+    with pytest.raises(MastError, match=r"settings differ \(the files of mine are others"):
         evaluate("navigation", small(folder, episodes=1, steps=2, policy=(str(mine), "lsap"), resume=True))
 
 

@@ -202,7 +202,9 @@ def test_adopting_says_what_became_of_each_policy(tmp_path: Path, capsys: pytest
     assert mast(*args) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("1 cell taken over; Mine left out: nobody can tell which policy that is")
-    assert second.endswith("dhba-8-clusters-n20 left out: no experiment has it; one has it with agents 100 (not 20)")
+    assert second.endswith(
+        "dhba-8-clusters-n20 left out: no experiment has it; one has it with agents 100 (not agents 20)"
+    )
     assert len(list((tmp_path / "cells").glob("*.parquet"))) == 1
     assert mast(*args) == 0 and "0 cells taken over; 1 as good there before; Mine" in capsys.readouterr().out
 

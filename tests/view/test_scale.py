@@ -152,12 +152,15 @@ def test_a_fit_is_told_and_drawn_only_where_it_is_near_all_times() -> None:
         _draw_fit(axes, rows)
         assert len(axes.lines) == told.startswith("fit: ")
         if axes.lines:  # through the times that it is near to, and no others
-            assert np.asarray(axes.lines[0].get_xdata())[[0, -1]] == pytest.approx([10_000, 40_000])
+            assert np.asarray(axes.lines[0].get_xdata())[[0, -1]] == pytest.approx([10_000, sizes[-1]])
         return told
 
     assert grown(9.0, 10.0, 20.0, 41.0) == "fit: 1.01 µs per robot, within 2 % of each time"
     assert grown(9.0, 10.0, 20.0, 80.0) == "not proportional: 1.00 µs per robot at 10,000, 2.00 µs at 40,000"
     assert grown(9.0, 12.0, 22.0, 42.0) == "fit: 2.00 ms + 1.00 µs per robot, within 1 % of each time"
+    assert grown(9.0, 10.0, 20.0) == "fit: 1.00 µs per robot, within 1 % of each time"
+    told = "no line is near all times: 1.00 µs per robot at 10,000, 1.00 µs at 40,000"
+    assert grown(9.0, 10.0, 30.0, 40.0) == told
     # Some line with a constant goes through any two points.
     assert grown(9.0, 12.0, 22.0) == "not proportional: 1.20 µs per robot at 10,000, 1.10 µs at 20,000"
 

@@ -73,7 +73,7 @@ def evaluate_verb(args: list[str]) -> None:
     try:
         _, made = _evaluate(task, config)
     except Interrupted as stopped:
-        if (stopped.folder / "summary.json").exists():
+        if (stopped.folder / "config.json").exists():  # which goes where nothing was finished
             again = f"the same command with --out {stopped.folder} --resume goes on"
             raise type(stopped.by)(f"interrupted; what was finished is in {stopped.folder}, {again}") from None
         raise type(stopped.by)("interrupted; nothing was finished yet, so nothing is kept") from None

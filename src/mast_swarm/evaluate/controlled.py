@@ -146,6 +146,7 @@ class Talking:
         batch, robots = observation.positions.shape[:2]
         before = None if self.held is None else self.held.messages.shape[-1]  # robots always say as many numbers
         if isinstance(said, Tensor) and said.ndim == 3 and said.shape == (batch, robots, before or said.shape[2]):
+            # A GPU would have to wait for the answer.
             if said.device.type == "cpu" and not bool(torch.isfinite(said).all()):
                 environment, robot = torch.nonzero(~torch.isfinite(said).all(-1))[0].tolist()
                 raise MastError(

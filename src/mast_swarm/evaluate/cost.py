@@ -168,6 +168,6 @@ def _line(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
     pp, qq, pq = (sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((p, p), (q, q), (p, q)))
     overhead = (sum(p) * qq - sum(q) * pq) / (pp * qq - pq * pq)
     each = (sum(q) * pp - sum(p) * pq) / (pp * qq - pq * pq)
-    if overhead < 0:
+    if overhead < 1e-6 * min(times):  # also one of rounding alone
         return 0.0, sum(q) / qq
     return (sum(p) / pp, 0.0) if each < 0 else (overhead, each)

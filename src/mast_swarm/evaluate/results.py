@@ -44,7 +44,7 @@ class Results:
                 self._check_same(config)
             if not self.resumed:  # first of all: a run that is killed from here on can be resumed
                 write_json(folder / "config.json", config)
-            if self.completed() is None:
+            if not self.complete(folder):
                 self.parts.mkdir(exist_ok=True)
         except OSError as error:
             raise MastError(f"cannot write to {folder}: {error.strerror or error}") from None
@@ -58,15 +58,22 @@ class Results:
         changed = [
             f"{key} {before.get(key, 'not stated')} -> {now[key]}"
             for key in now
-            if key != "source" and (key not in before or before[key] != now[key])  # a task's file may have moved
+            # A task's file may have moved; what is said of policies' files is of no use to people.
+            if key not in ("source", "weights") and (key not in before or before[key] != now[key])
         ]
+        known, then = now.get("weights", {}), before.get("weights", {})
+        changed += [f"the files of {name} are others than then" for name in known if known[name] != then.get(name)]
         if changed:
             raise MastError(f"cannot resume {self.folder}: settings differ ({'; '.join(changed)})")
 
-    def completed(self) -> dict[str, Any] | None:
-        """The summary of a run that had come to its end before; None if there is something left to do."""
-        summary = read_json(self.folder / "summary.json")
-        return summary if summary is not None and summary.get("complete") is True else None
+    @staticmethod
+    def complete(folder: Path) -> bool:
+        """Whether a run in this folder has come to its end."""
+        return (read_json(folder / "summary.json") or {}).get("complete") is True
+
+    def summary(self) -> dict[str, Any]:
+        """Of what was finished when it was last written."""
+        return read_json(self.folder / "summary.json") or {}
 
     def _finished(self) -> list[tuple[int, range, Path]]:
         """The parts on disk: number of the policy, episodes, file; in the order of policies and episodes."""

@@ -138,11 +138,12 @@ def evaluate(
     resolved = _resolved(named, config)
     used = config.precision if any(map(is_learned, actors.values())) else "fp32"
     about = {**_about(named, world.device), "precision": used, "weights": resolved["weights"]}
+    if config.resume and Results.complete(folder):  # nothing is written
+        return folder, Results(folder, resolved, resume=True).summary()
     with only_writer(folder, stays=config.out is not None and folder.exists()):
         results = Results(folder, resolved, config.resume)
-        before = results.completed()
-        if before is not None:
-            return folder, before
+        if results.complete(folder):  # since
+            return folder, results.summary()
         complete = False
         try:
             try:

@@ -43,16 +43,20 @@ class Adopted:
         return [f"{given}: {'; '.join(found)}", *(_unasked(cell, self.asked) for cell in self.unasked)]
 
 
+def _said(name: str, value: Any) -> str:
+    return f"no {name}" if value is None else f"{name} {value}"
+
+
 def _unasked(cell: Cell, asked: Collection[Cell]) -> str:
     """Why no experiment has a cell: in what the nearest one of the same policy differs."""
     own = cell.settings
     same = [one.settings for one in asked if one.settings.get("policy") == own["policy"] and one.kind == cell.kind]
     if not same:
         return f"{cell.label} left out: no experiment has it"
-    differs = [[name for name in {**own, **other} if own.get(name) != other.get(name)] for other in same]
+    differs = [[n for n in {**own, **other} if json.dumps(own.get(n)) != json.dumps(other.get(n))] for other in same]
     names = min(differs, key=len)
     other = same[differs.index(names)]
-    wanted = ", ".join(f"{name} {other.get(name)} (not {own.get(name)})" for name in names)
+    wanted = ", ".join(f"{_said(name, other.get(name))} (not {_said(name, own.get(name))})" for name in names)
     return f"{cell.label} left out: no experiment has it; one has it with {wanted}"
 
 

@@ -38,7 +38,8 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
     store, size = Store(folder(config)), Size(config.quick)
     if not config.list:
         check_writable(folder(config))  # before anything is computed
-    asked = [cell for one in EXPERIMENTS.values() for cell in one.cells(size).values()] if config.adopt else []
+    sizes = (size, Size(not config.quick)) if config.adopt else ()
+    asked = [cell for each in sizes for one in EXPERIMENTS.values() for cell in one.cells(each).values()]
     for given in config.adopt:
         print("\n  ".join(adopt(given, store, asked).told(given)), flush=True)
     if config.list:

@@ -28,7 +28,7 @@ from mast_swarm.tasks.base import Task, WorldConfig
 GROUP = "mast_swarm.tasks"  # of entry points
 _TASKS: dict[str, Task] = {}
 _sources: dict[str, str] = {}  # of tasks that come from a file: path/to/file.py:TASK, the path absolute
-_packaged: set[str] = set()  # names of tasks that every process finds: of this package and of others
+_packaged: dict[str, Task] = {}  # tasks that every process finds by their names: of this package and of others
 _broken: dict[str, str] = {}  # tasks of other packages that could not be imported, and why
 
 
@@ -41,6 +41,8 @@ def register(task: Task) -> Task:
     owner = next((known for known in _TASKS.values() if known.Config is task.Config and known.name != task.name), None)
     if owner is not None:
         raise MastError(f"tasks '{owner.name}' and '{task.name}' share {task.Config.__name__}: derive one for each")
+    if before is not task:
+        _sources.pop(task.name, None)  # that file has another one
     _TASKS[task.name] = task
     if task.zoo is not None:
         zoo.add(task.name, task.zoo)
@@ -68,10 +70,12 @@ def _discover() -> None:
     """Register the tasks of this package, and those that other installed packages name."""
     for module in pkgutil.iter_modules(builtin.__path__):
         if module.ispkg:
-            _packaged.add(register(importlib.import_module(f"{builtin.__name__}.{module.name}").TASK).name)
+            task = register(importlib.import_module(f"{builtin.__name__}.{module.name}").TASK)
+            _packaged[task.name] = task
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
-            _packaged.add(register(entry.load()).name)
+            task = register(entry.load())
+            _packaged[task.name] = task
         except Exception as error:  # whatever another package does wrong must not stop the rest
             _broken[entry.name] = f"{type(error).__name__}: {error}"
 
@@ -126,9 +130,9 @@ def source(name: str) -> dict[str, str]:
 
 def sendable(name: str) -> str | Task:
     """What another process finds a task by: its file, its name if a package brings it, else the record itself."""
-    if name in _sources or name in _packaged:
-        return _sources.get(name, name)
     task = find(name)
+    if name in _sources or _packaged.get(name) is task:
+        return _sources.get(name, name)
     try:
         pickle.dumps(task)
     except Exception as error:  # whatever a class or a function says that no module has

@@ -183,7 +183,7 @@ def _agreed_folder(out: Path | None, resume: bool, at_end: contextlib.ExitStack)
             elif resume and not (folder / "config.json").exists():
                 from_run(folder)  # says that there is no run
             else:
-                at_end.enter_context(only_writer(folder))
+                at_end.enter_context(only_writer(folder, stays=out is not None and folder.exists()))
         except MastError as error:
             told[1] = str(error)
         except OSError as error:

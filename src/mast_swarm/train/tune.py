@@ -106,6 +106,7 @@ def tune(
         raise MastError("--ray needs a --storage that every machine reaches: postgresql://USER:PASSWORD@HOST/DATABASE")
     check_writable(search.out)
     study = open_study(url, config.study or search.task.name, config, search.base)
+    _fail_dead(study, url)
     workers = pool(config.ray, config.workers)
     given = (url, study.study_name, config, plain(search.base))
     many = f"; {config.workers} at a time" if config.workers > 1 else ""
@@ -115,9 +116,7 @@ def tune(
             for _ in workers.run([Job(f"trials-{n}", work, (*given, n), config.gpus) for n in range(config.workers)]):
                 pass
     except KeyboardInterrupt as stopped:
-        others = others_of(url, study.study_name)
-        with others.turn():  # a second Ctrl-C ends workers where they are
-            others.fail_dead(study)
+        _fail_dead(study, url)  # a second Ctrl-C ends workers where they are
         kept = "; what was finished is kept" if finished_and_running(study)[0] else ""
         stands = f"interrupted; {counted(study, config.trials)}{kept}; the same command goes on"
         raise type(stopped)(stands) from None
@@ -126,6 +125,13 @@ def tune(
         if drawn is not None and finished_and_running(study)[0]:
             drawn(study, search.task, search.out)
     return study
+
+
+def _fail_dead(study: Study, url: str) -> None:
+    """Let trials fail whose processes have died, so that they count as what is to be tried again."""
+    others = others_of(url, study.study_name)
+    with others.turn():
+        others.fail_dead(study)
 
 
 class Stop:

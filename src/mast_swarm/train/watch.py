@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from mast_swarm.train.study import SPACE, finished_and_running
+from mast_swarm.train.study import FINISHED, SPACE
 from mast_swarm.train.tune_config import TuneConfig
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def watched(study: Study, config: TuneConfig, keep: Callable[[], None], shown: S
             ended.add(trial.number)
             print(_ending(trial), flush=True)
         epochs = {f"epochs of trial {trial.number}": (trial.last_step or 0, config.most) for trial in running}
-        shown({"finished trials": (finished_and_running(study)[0], config.trials), **epochs})
+        finished = sum(trial.state.name in FINISHED for trial in found)
+        shown({"finished trials": (finished, config.trials), **epochs})
         if new:
             keep()
 

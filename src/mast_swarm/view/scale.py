@@ -169,7 +169,8 @@ def _fitted(grown: Mapping[str, Any]) -> str:
         return f"fit: {_fit(grown)}, within {max(1, math.ceil(100 * grown['off']))} % of each time"
     first = grown["first"] / grown["from"]
     last = first * grown["times_faster_than_n"]
-    return f"not proportional: {_each(first)} per robot at {grown['from']:,}, {_each(last)} at {grown['to']:,}"
+    what = "not proportional" if abs(grown["times_faster_than_n"] - 1) > _CLOSE else "no line is near all times"
+    return f"{what}: {_each(first)} per robot at {grown['from']:,}, {_each(last)} at {grown['to']:,}"
 
 
 def _fits(grown: Mapping[str, Any]) -> bool:
