@@ -192,7 +192,7 @@ def test_a_run_of_ones_own_controller_does_not_go_on_with_another(tmp_path: Path
     assert evaluate("navigation", replace(config, resume=True))[1]["complete"] is True
     (tmp_path / "r/summary.json").unlink()
     file.write_text("def mine(state, observation):\n    return 1 + 0 * state.positions\n")
-    with pytest.raises(MastError, match=r"settings differ \(the files of mine are others than then\)"):
+    with pytest.raises(MastError, match=r"settings differ \(the files of mine are not those of then\)"):
         evaluate("navigation", replace(config, resume=True))
 
 
@@ -401,7 +401,7 @@ def test_a_policy_that_was_trained_again_does_not_go_on_with_what_an_earlier_one
     assert list(summary["weights"]) == ["mine"]
     assert evaluate("navigation", small(folder, episodes=1, steps=2, policy=(str(mine), "lsap"), resume=True))
     (mine / "config.json").write_text((mine / "config.json").read_text() + "\n")
-    with pytest.raises(MastError, match=r"settings differ \(the files of mine are others"):
+    with pytest.raises(MastError, match=r"settings differ \(the files of mine are not those"):
         evaluate("navigation", small(folder, episodes=1, steps=2, policy=(str(mine), "lsap"), resume=True))
 
 

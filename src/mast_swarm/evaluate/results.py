@@ -62,7 +62,7 @@ class Results:
             if key not in ("source", "weights") and (key not in before or before[key] != now[key])
         ]
         known, then = now.get("weights", {}), before.get("weights", {})
-        changed += [f"the files of {name} are others than then" for name in known if known[name] != then.get(name)]
+        changed += [f"the files of {name} are not those of then" for name in known if known[name] != then.get(name)]
         if changed:
             raise MastError(f"cannot resume {self.folder}: settings differ ({'; '.join(changed)})")
 

@@ -142,7 +142,7 @@ def evaluate(
         return folder, Results(folder, resolved, resume=True).summary()
     with only_writer(folder, stays=config.out is not None and folder.exists()):
         results = Results(folder, resolved, config.resume)
-        if results.complete(folder):  # since
+        if results.complete(folder):  # another process has ended it meanwhile
             return folder, results.summary()
         complete = False
         try:
