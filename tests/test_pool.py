@@ -365,6 +365,7 @@ def test_an_interrupt_as_a_process_is_started_leaves_no_signal_blocked(monkeypat
 
 
 _TERMINATED = """
+import os
 import signal
 import sys
 import time
@@ -383,7 +384,7 @@ def careful():
     asked = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: asked.append(number))
-    print("careful", flush=True)
+    os.write(1, b"careful\\n")  # whole, whatever another process writes
     while not asked:
         time.sleep(0.05)
     time.sleep(1)  # a checkpoint
@@ -395,8 +396,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with terminable():
         try:
-            for job, _ in Local(2).run([Job("quick", print, ("quick",)), Job("careful", careful)]):
-                print(job.name, "is done", flush=True)
+            for job, _ in Local(2).run([Job("quick", os.write, (1, b"quick\\n")), Job("careful", careful)]):
+                os.write(1, f"{job.name} is done\\n".encode())
         except KeyboardInterrupt as stopped:
             print(type(stopped).__name__)
 """
