@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import make_aims
 import make_coverage
 import make_robots
 import make_scale
@@ -322,6 +323,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "relay-lists": relay_lists,
     "play": play,
     "play-room": play_room,
+    **make_aims.NUMBERS,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
     **make_sharp.NUMBERS,

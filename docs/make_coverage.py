@@ -178,7 +178,7 @@ def benchmark() -> str:
 
 
 def step() -> str:
-    """What a step of training takes on a GPU; the first three are a whole step of the worlds."""
+    """What a step of training takes on a GPU: the parts of the worlds, their sum, an update, and all of it."""
     path = ROOT / "benchmarks/results/train-coverage-nvidia-h200.json"
     if not path.exists():
         return "Not measured yet.\n"
@@ -189,7 +189,12 @@ def step() -> str:
         "clairvoyant's label": parts["expert"],
         "keep the samples, move, sense, cost": parts["push_and_move"],
     }
-    rows = [*world.items(), ("all of these", sum(world.values())), ("one update of the policy", parts["update"])]
+    rows = [
+        *world.items(),
+        ("all of these: a step of the worlds, without updates", sum(world.values())),
+        ("one update of the policy", parts["update"]),
+        (f"whole step as training runs it, with its {given['updates']} updates", found["whole_step_ms"]),
+    ]
     head = f"{found['device']}, {given['environments']} environments x {given['agents']} robots, batch {given['batch']}"
     return table([head, "time"], [[name, f"{spent:.2f} ms"] for name, spent in rows])
 

@@ -2,7 +2,7 @@
 
 A step has three parts, so that the CPU's expert works while the GPU learns: `look` (sense and decide, on the
 device), `label` (the expert, on the CPU threads), `move` (keep the samples, advance the worlds, on the device). On a
-GPU `look` runs beside an update: both are many small kernels, which leave most of the GPU idle.
+GPU `look` runs beside an update, in what its kernels leave idle.
 """
 
 from __future__ import annotations
