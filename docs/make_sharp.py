@@ -114,6 +114,13 @@ def conditions() -> str:
     return table([f"`{NAME}`, 108 start states of seed 7120", *(f"t = {t} s" for t in TIMES)], body)
 
 
+def driven() -> str:
+    """How far robots still drive at the end."""
+    rows = load("docs/results/navigation/sharp-map.json")["rows"]
+    ways = {row["t"]: row["mean"] for row in rows if (row["policy"], row["metric"]) == (NAME, "distance")}
+    return f"From 750 s to 800 s a robot of `{NAME}` drives {ways[800.0] - ways[750.0]:.1f} m on average.\n"
+
+
 def touching() -> str:
     """Collisions under each condition, and with the safety layer, in a sentence."""
     bare = [
@@ -129,6 +136,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "sharp-paired": lambda: minus(_taught()),
     "sharp-thousand": thousand,
     "sharp-conditions": conditions,
+    "sharp-driven": driven,
     "sharp-touching": touching,
     "map-tested": lambda: over_time("108 start states of seed 7120", _mapped()),
     "map-paired": lambda: minus(_mapped()),
