@@ -473,6 +473,28 @@ def test_a_demo_shows_whom_it_is_told_to(
     assert (config["policy"], config["delay"]) == (["dhba-1", "lsap", "mast-m"], 0.5)
 
 
+def test_no_start_state_of_a_file_counts_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{e},{kind},{x},{y}" for e in range(3) for kind, y in (("robot", 0), ("goal", 30 + e)) for x in (0, 20)]
+    file = tmp_path / "starts.csv"
+    file.write_text("\n".join(["environment,kind,x,y", *rows]))
+    given = ("evaluate", "navigation", "--policy", "dhba-1", "--steps", 2, "--scenario", f"file:{file}")
+    assert mast(*given, "--out", tmp_path / "r") == 0
+    folder, _ = mast_swarm.evaluate("navigation", policy="dhba-1", steps=2, scenario=f"file:{file}", out=tmp_path / "p")
+    for one in (tmp_path / "r", folder):
+        assert json.loads((one / "config.json").read_text())["episodes"] == 3
+    assert mast(*given, "--episodes", 4, "--out", tmp_path / "s") == 2
+    assert ": 3, which 4 episodes would repeat; give --episodes 3 or fewer" in one_line(capsys)
+    # Failures differ from one repeat to the next.
+    assert mast(*given, "--episodes", 4, "--delay", 1, "--failure", 0.1, "--out", tmp_path / "t") == 0
+
+
+def test_a_setting_without_an_end_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = Path(__file__).parents[1] / "examples" / "rendezvous.py"
+    given = ("evaluate", f"{task}:TASK", "--reach", "inf", "--episodes", 1, "--steps", 2, "--out", tmp_path / "r")
+    assert mast(*given) == 2
+    assert "reach is inf, which config.json cannot hold: give a finite number" in one_line(capsys)
+
+
 def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"0,{kind},{x},{y}" for kind, y in (("robot", 0), ("goal", 30)) for x in (0, 20, 40)]
     file = tmp_path / "starts.csv"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
+import math
 import os
 import socket
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -29,15 +30,19 @@ def whole_file(path: Path) -> Iterator[Path]:
     part = Path(name)
     try:
         yield part
-        # mkstemp keeps the file to its owner; give it the rights that any new file would have had.
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
+        readable_as_new(part)
         part.replace(path)
     except OSError as error:
         raise MastError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def readable_as_new(path: Path) -> None:
+    """Give a file the rights of any new one: mkstemp and safetensors keep theirs to the owner."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 def check_writable(folder: Path) -> None:
@@ -85,8 +90,22 @@ def plain(value: Any) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
+    if (found := _endless(value)) is not None:
+        raise MastError(f"{found}, which {path.name} cannot hold: give a finite number")
     with whole_file(path) as part:
         part.write_text(json.dumps(value, indent=1, allow_nan=False, default=plain) + "\n", encoding="utf-8")
+
+
+def _endless(value: Any, name: str = "a value") -> str | None:
+    """The first number in nested mappings and sequences that is not finite, in words; None: all are."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name} is {value}"
+    inside: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple):
+        inside = ((name, one) for one in value)
+    return next((found for key, one in inside if (found := _endless(one, key)) is not None), None)
 
 
 def new_folder(path: Path) -> Path:

@@ -147,3 +147,12 @@ def test_sums_over_neighbours_are_no_news() -> None:
     policy = LPAC(LPACConfig(task="coverage"))
     kinds = [knowledge._kind(make_actor(policy, here, channel)) for channel in (Channel(delay=0.2), None)]
     assert kinds == ["sums", "pass"]
+
+
+@pytest.mark.parametrize("policy", [Policy(SMALL, seed=1), "dhba-8-relay"], ids=["learned", "controller"])
+def test_robots_that_have_all_failed_are_recorded(policy: Any, tmp_path: Path) -> None:
+    kept = recorded(policy, Channel(delay=1.0, failure=0.7))
+    assert kept.frames["alive"][0].any() and not kept.frames["alive"][-1].any()
+    assert not any(kept.known[name][-1].any() for name in kept.known.keys() - {"every", "heads"})
+    kept.save(tmp_path / "recording.npz")
+    write_replay(tmp_path / "replay.html", Recording.load(tmp_path / "recording.npz"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,10 @@ from mast_swarm.tasks.coverage.world import Coverage
 from mast_swarm.tasks.navigation.controllers import Lsap
 
 SEEDS = [3, 8, 21]
+
+
+class Kind(Enum):
+    FAST = "fast"
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +264,15 @@ def test_labels_tell_policies_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert labels(["lsap", "./lsap"], "navigation") == ["lsap", f"{tmp_path.name}/lsap"]
     with pytest.raises(MastError, match="given twice"):
         labels(["runs/mine", "./runs/../runs/mine"], "navigation")
+
+
+def test_a_recording_is_whole_under_any_name_and_for_any_whole_seeds(world: Navigation, tmp_path: Path) -> None:
+    kept = rollout(world, "lsap", np.arange(2), 2, record=1).recordings[0]
+    kept = replace(kept, settings=kept.settings | {"kind": Kind.FAST, "map": Path("map.png")})
+    kept.save(tmp_path / "episode.v1")
+    assert [path.name for path in tmp_path.iterdir()] == ["episode.v1"]
+    again = Recording.load(tmp_path / "episode.v1")
+    assert (again.seed, again.settings["kind"], again.settings["map"]) == (0, "fast", "map.png")
+    assert np.array_equal(again.positions, kept.positions)
+    with pytest.raises(MastError, match=r"seeds are \[0\.5\]: give whole numbers"):
+        rollout(world, "lsap", [0.5], 2)  # type: ignore[list-item]

@@ -18,6 +18,7 @@ from mast_swarm.errors import MastError
 from mast_swarm.model import LPAC, LPACConfig, Policy, PolicyConfig, learned, load_learned, policy
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
+from mast_swarm.train import checkpoint
 from shared import use_zoo
 
 SMALL = PolicyConfig(layers=1, heads=2, head_dim=8, message_dim=4, encoding="mlp", attention_radius=None)
@@ -218,3 +219,22 @@ def test_half_the_space_is_enough_and_gives_single_precision_again(tmp_path: Pat
         assert value.dtype == theirs[name].dtype
         torch.testing.assert_close(value, theirs[name], rtol=2**-8 if name in parameters else 0, atol=0)
     assert any(not torch.equal(ours[name], theirs[name]) for name in parameters)
+
+
+def test_others_may_read_what_is_saved(tmp_path: Path) -> None:
+    Policy(PolicyConfig(layers=1, heads=1, head_dim=4)).save(tmp_path / "policy")
+    checkpoint.write(tmp_path, {"weights": torch.ones(2)}, {})
+    (tmp_path / "usual").touch()
+    rights = {path.stat().st_mode for path in tmp_path.rglob("*") if path.is_file()}
+    assert rights == {(tmp_path / "usual").stat().st_mode}
+
+
+def test_weights_that_may_not_be_read_are_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Policy(PolicyConfig(layers=1, heads=1, head_dim=4)).save(tmp_path / "policy")
+
+    def refuse(file: Path) -> None:
+        raise OSError  # as safetensors does, without a reason
+
+    monkeypatch.setattr("mast_swarm.model.policy.load_file", refuse)
+    with pytest.raises(MastError, match=r"model\.safetensors': permission denied"):
+        Policy.load(tmp_path / "policy")

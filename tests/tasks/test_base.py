@@ -160,6 +160,7 @@ def test_what_is_better_depends_on_the_metric() -> None:
     assert high.better(0.5, None) and low.better(0.5, None)
     for metric in (high, low):
         assert not metric.better(0.5, 0.5) and not metric.better(math.nan, 0.5)
+        assert metric.better(0.5, math.nan)  # as that of a first validation in which nobody arrived
 
 
 def test_metrics_have_words() -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
-from mast_swarm.view.packing import from_one
+from mast_swarm.view.packing import Ruler, from_one
 from mast_swarm.view.replay import write_replay
 
 MakeRecording = Callable[..., Recording]
@@ -245,3 +245,12 @@ def test_a_coverage_round_trip(tmp_path: Path, make_cover: MakeRecording) -> Non
     packed = embedded(write_replay(path, [short]))[0]
     assert packed["unit"] == pytest.approx(0.02)  # so that speeds hold to 0.1 m/s at any rate of control
     assert packed["facts"][1] == "points of signals.geojson"
+
+
+@given(side=st.floats(0.01, 1e5), dt=st.sampled_from([0.01, 0.1, 1.0]), seed=st.integers(0, 99))
+def test_positions_are_as_fine_as_the_world_is_small(side: float, dt: float, seed: int) -> None:
+    points = np.random.default_rng(seed).uniform(-side, side, (50, 2))
+    ruler = Ruler(dt, points)
+    found = ruler.origin + ruler.unit * ruler.measured(points).astype(float)
+    extent = np.ptp(points, axis=0).max()
+    assert np.abs(found - points).max() <= max(min(0.05 * dt, extent / 8000), extent / 2**16) * 1.01

@@ -66,6 +66,8 @@ def evaluate_verb(args: list[str]) -> None:
     task, rest = task_in(args, "evaluate")
     topics = {**TOPICS, "the world": own_names(task.Config)}
     config = completed(parse(EvaluateConfig, rest, f"mast evaluate {task.name}", defaults(task), topics), rest)
+    if option(rest, "--episodes") is None:
+        config = config.once_each()
     from mast_swarm.evaluate.run import Interrupted
 
     if config.resume and config.out is not None and not config.out.exists():

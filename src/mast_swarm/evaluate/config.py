@@ -108,6 +108,10 @@ class EvaluateConfig:
         """One seed per episode. Those of two values of `seed` never overlap."""
         return [self.seed * _MOST + episode for episode in range(self.episodes)]
 
+    def once_each(self) -> EvaluateConfig:
+        """No start state twice, where there are fewer than episodes."""
+        return replace(self, episodes=min(self.episodes, self.world.start_states or self.episodes))
+
     def scenarios(self) -> list[str]:
         """One scenario per episode, as the world has it for tests."""
         return self.world.scenarios(self.episodes)
@@ -150,7 +154,8 @@ def settled(task: Task, **settings: Any) -> EvaluateConfig:
     if own["world"]:
         world = replace(own["evaluation"].get("world", base.world), **own["world"])
         own["evaluation"]["world"] = world if "world" in settings else world.completed(own["world"])
-    return replace(base, **own["evaluation"])
+    config = replace(base, **own["evaluation"])
+    return config if "episodes" in settings else config.once_each()
 
 
 @dataclass(frozen=True)

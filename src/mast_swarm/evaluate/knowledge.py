@@ -104,7 +104,7 @@ class Knowledge:
 
     def _attended(self, policy: Policy) -> list[Attended]:
         if self.run is not None:
-            return self.run.attended
+            return self.run.attended or [_nothing(policy)]
         actor: Any = self.loop.actor
         given = {name: value[: self.record] for name, value in actor.given(self.loop.observation).items()}
         message = policy.perceive(given.pop("features"))
@@ -112,6 +112,13 @@ class Knowledge:
         weights = torch.stack(policy.weigh(message, **given), dim=-1)[:, :, :robots]  # [R, H, N, T, L]
         environment, robot, token = (weights > 0).any(-1).any(1).nonzero().unbind(1)
         return [Attended(environment * robots + robot, token, weights[environment, :, robot, token].transpose(1, 2))]
+
+
+def _nothing(policy: Policy) -> Attended:
+    """Where no robot is left that could attend."""
+    config = policy.config
+    none = torch.zeros(0, dtype=torch.long)
+    return Attended(none, none, torch.zeros(0, config.layers, config.heads))
 
 
 def _kind(actor: Actor) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import plain as plain_setting
 from mast_swarm.files import whole_file
 
 _GROUPS = ("metrics", "frames", "scene", "known")  # arrays by name; a name in the file is GROUP/NAME
@@ -56,8 +57,9 @@ class Recording:
         """Write one .npz: the arrays, and the rest as a JSON string (no pickles)."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("positions", *_GROUPS)}
         arrays = {f"{group}/{name}": value for group in _GROUPS for name, value in getattr(self, group).items()}
-        with whole_file(path) as part:
-            np.savez_compressed(part, about=np.array(json.dumps(plain)), positions=self.positions, **arrays)
+        about = np.array(json.dumps(plain, default=plain_setting))
+        with whole_file(path) as part, part.open("wb") as file:  # of a path numpy would change the ending
+            np.savez_compressed(file, about=about, positions=self.positions, **arrays)
 
     @staticmethod
     def load(path: Path) -> Recording:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,10 @@ def rollout(
     if not len(seeds) or steps < 1 or not 0 <= record <= len(seeds):
         raise MastError(f"{len(seeds)} seeds, {steps} steps, {record} recordings: give 1, 1, 0 or more")
     name = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__))
-    seeds = list(seeds)
+    try:
+        seeds = [index(seed) for seed in seeds]
+    except TypeError:
+        raise MastError(f"seeds are {list(seeds)}: give whole numbers") from None
     loop = Loop(world, make_actor(policy, world, channel), precision=precision, safe=safe)
     with torch.inference_mode(), _on(world.device, len(seeds) * world.config.agents):
         knowledge = Knowledge(loop, record, steps)

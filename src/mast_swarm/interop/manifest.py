@@ -11,6 +11,7 @@ from typing import Any
 
 from mast_swarm import __version__
 from mast_swarm.errors import MastError
+from mast_swarm.files import plain
 from mast_swarm.interop.graphs import Carry, Function
 from mast_swarm.model.learned import Learned
 from mast_swarm.model.policy import Policy
@@ -69,7 +70,7 @@ def describe(
         }
     if "carry" in functions:
         manifest["exchange"] = _exchange(functions["carry"].module)
-    return json.loads(json.dumps(manifest))
+    return json.loads(json.dumps(manifest, default=plain))
 
 
 def sha256(file: Path) -> str:

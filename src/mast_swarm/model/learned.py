@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mast_swarm.errors import MastError
 from mast_swarm.explore import Trail
+from mast_swarm.files import readable_as_new
 from mast_swarm.kernels import on_gpu
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.observation import Observed
@@ -104,6 +105,7 @@ class Learned(nn.Module):
             if half:
                 weights |= {name: weights[name].bfloat16() for name, _ in self.named_parameters()}
             save_file(weights, parts[WEIGHTS_FILE])
+            readable_as_new(parts[WEIGHTS_FILE])
             for name, part in parts.items():
                 os.replace(part, folder / name)
         except (OSError, SafetensorError) as error:

@@ -258,7 +258,8 @@ def _load_weights(policy: Learned, file: Path) -> None:
     try:
         weights = load_file(file)
     except OSError as error:
-        raise MastError(f"cannot read '{file}': {error.strerror or 'no such file'}") from error
+        why = error.strerror or ("no such file" if not file.exists() else "permission denied")
+        raise MastError(f"cannot read '{file}': {why}") from error
     except SafetensorError as error:
         raise MastError(f"'{file}' is truncated or no safetensors file: {error}") from error
     expected = policy.state_dict()

@@ -95,6 +95,11 @@ class WorldConfig:
         return [self.scenario] * count
 
     @property
+    def start_states(self) -> int | None:
+        """How many start states there are, one after the other by seed; None: another one for every seed."""
+        return None
+
+    @property
     def stated(self) -> tuple[str, ...]:
         """Settings that results state beside every number."""
         return ("scenario", "agents")
@@ -149,8 +154,10 @@ class Metric:
         return f"{label} ({self.unit})" if self.unit else label
 
     def better(self, value: float, than: float | None) -> bool:
-        """Whether a value is better than another; any is better than None."""
-        return than is None or (value < than if self.lower_is_better else value > than)
+        """Whether a value is better than another; any is better than None, and any number than one that is none."""
+        if than is None or math.isnan(than):
+            return True
+        return value < than if self.lower_is_better else value > than
 
 
 @dataclass(frozen=True)

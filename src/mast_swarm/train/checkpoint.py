@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mast_swarm.errors import MastError
+from mast_swarm.files import readable_as_new
 
 FILE = "checkpoint.safetensors"
 
@@ -30,6 +31,7 @@ def write(folder: Path, tensors: dict[str, Tensor], about: dict[str, Any], name:
         save_file(plain, temporary, metadata={"about": json.dumps(about)})
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
+        readable_as_new(temporary)
         os.replace(temporary, path)
         return path.stat().st_size
     except (OSError, SafetensorError) as error:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-FINEST_SPEED = 0.1  # m/s: positions are kept finely enough for this, or as 16 bits allow where the world is large
+# Positions are kept finely enough for this speed, m/s, and for this part of the world; or as 16 bits allow where the
+# world is large.
+FINEST_SPEED, FINEST_PART = 0.1, 1 / 4000
 INT16_MAX = 32767
 
 
@@ -49,7 +51,9 @@ class Ruler:
         rows = np.concatenate([part.reshape(-1, 2) for part in points]).astype(np.float64)
         low, high = rows.min(axis=0), rows.max(axis=0)
         self.origin = (low + high) / 2  # [2] m
-        self.unit = max(FINEST_SPEED * dt, float((high - low).max()) / 2 / INT16_MAX)  # m
+        extent = float((high - low).max())  # m
+        finest = min(FINEST_SPEED * dt, FINEST_PART * extent) if extent else FINEST_SPEED * dt
+        self.unit = max(finest, extent / 2 / INT16_MAX)  # m
 
     def measured(self, points: np.ndarray) -> np.ndarray:
         """[..., 2] m -> [..., 2] int16."""

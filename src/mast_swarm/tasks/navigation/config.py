@@ -59,6 +59,14 @@ class NavigationConfig(WorldConfig):
         return replace(self, agents=robots_in(self.scenario.removeprefix("file:")))
 
     @property
+    def start_states(self) -> int | None:
+        if not self.scenario.startswith("file:"):
+            return None
+        from mast_swarm.tasks.navigation.files import environments_in
+
+        return environments_in(self.scenario.removeprefix("file:"))
+
+    @property
     def side(self) -> float:
         """Side of the square, m."""
         return 1000.0 * math.sqrt(self.agents / 100) if self.width is None else self.width

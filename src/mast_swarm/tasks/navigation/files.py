@@ -32,6 +32,11 @@ def robots_in(path: str) -> int:
     return len(_environments(path)[0][0])
 
 
+def environments_in(path: str) -> int:
+    """How many environments a file has."""
+    return len(_environments(path))
+
+
 def _environments(path: str) -> list[tuple[np.ndarray, np.ndarray]]:
     file = readable(path)
     return _read(path, file.stat().st_mtime_ns if file.exists() else 0)
