@@ -24,7 +24,8 @@ import make_wire
 import pyarrow.parquet as pq
 from blocks import DOCS, ROOT, load, table
 
-from mast_swarm.paper.measured import difference
+from mast_swarm.evaluate.results import curves
+from mast_swarm.paper.measured import bootstrap, difference
 
 BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->\n).*?(<!-- end -->)", re.S)
 
@@ -276,6 +277,19 @@ def relay_radius() -> str:
     return table(head, rows)
 
 
+def radius_success() -> str:
+    """The success rate with the relay radius auto and without one, on the same start states."""
+    folder = ROOT / "docs/results/navigation/radius"
+    tables = [pq.read_table(folder / name / "episodes.parquet") for name in ("none", "auto")]
+    (t, without), (_, limited) = (curves(one, "mast-m", "success_rate") for one in tables)
+    rows = []
+    for instant in (50, 100, 150, 200):
+        at = list(t).index(instant)
+        found = (without[:, at].mean(), limited[:, at].mean(), bootstrap(limited[:, at] - without[:, at]))
+        rows.append([f"{instant} s", f"{found[0]:.3f}", f"{found[1]:.3f}", str(found[2])])
+    return table(["at", "no limit", "auto", "difference"], rows)
+
+
 def relay_lists() -> str:
     rows = [
         [f"{row['agents']:,}", row["kept"], f"{row['relay_ms']:,.0f} ms", f"{row['bytes'] / 1e6:.1f} MB"]
@@ -320,6 +334,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "benchmark-crowded": crowded_benchmark,
     "benchmark-processes": processes_benchmark,
     "relay-radius": relay_radius,
+    "radius-success": radius_success,
     "relay-lists": relay_lists,
     "play": play,
     "play-room": play_room,
