@@ -6,6 +6,7 @@ for. With --check nothing is written, and a block that is not what its files say
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -98,6 +99,18 @@ def ablation(times: tuple[float, ...]) -> str:
             rows.append(["minus the row before", *(str(difference(now, before, "success_rate", t)) for t in times)])
         before = now
     return table(["trained by", *(f"t = {t:g} s" for t in times)], rows)
+
+
+def seeds(times: tuple[float, ...]) -> str:
+    """The success rates of policies trained with three seeds, and what each is above dhba-8 without delay."""
+    found, rival = make_coverage.found("seeds"), make_coverage.found("baselines").measured("dhba-8")
+    rows = []
+    for recipe, way in itertools.product(("best", "paper"), ("alone", "centralised")):
+        trained = [found.measured(f"{recipe} {seed} {way}") for seed in range(3)]
+        rates = (", ".join(f"{one.at('success_rate', t).mean:.3f}" for one in trained) for t in times)
+        gaps = ", ".join(str(difference(one, rival, "success_rate")) for one in trained)
+        rows.append([f"`{recipe}`, {way}", *rates, gaps])
+    return table(["recipe", *(f"{t:g} s" for t in times), f"minus `dhba-8` at {rival.end:g} s"], rows)
 
 
 def play() -> str:
@@ -315,6 +328,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "mast-m": lambda: beside((50, 100, 200, 400, 800)),
     "mast-m-paired": lambda: paired("docs/results/navigation/m-delay-1.json", 800),
     "ablation": lambda: ablation((50, 100, 200, 400, 800)),
+    "seeds": lambda: seeds((50, 200, 800)),
     "nine-starts": lambda: success("docs/results/navigation/nine-starts.json", (50, 100, 200, 400, 800)),
     "variants": lambda: success("docs/results/navigation/central.json", (50, 200, 800)),
     "variants-paired": lambda: paired("docs/results/navigation/central.json", 800),
