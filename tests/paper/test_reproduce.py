@@ -227,7 +227,8 @@ def test_unknown_experiments_and_bad_settings_end_in_one_line(
     assert mast("reproduce", "--paired", "--report", "--out", tmp_path) == 2 and "name an experiment" in one_line(
         capsys
     )
-    assert mast("reproduce", "baseline") == 2 and "baselines" in one_line(capsys)
+    for given in ("baseline", "nosuch", "xyz"):
+        assert mast("reproduce", given) == 2 and f"known: {', '.join(sorted(EXPERIMENTS))}\n" in one_line(capsys)
     assert mast("reproduce", "--out", tmp_path) == 2 and "coverage-grid" in one_line(capsys)
     assert mast("reproduce", "baselines", "--all") == 2 and "--all" in one_line(capsys)
     assert mast("reproduce", "baselines", "--jobs", 0) == 2 and "--jobs" in one_line(capsys)
