@@ -15,6 +15,7 @@ from typing import Any
 
 import make_cards
 import make_coverage
+import make_reproduce
 import make_robots
 import make_scale
 import make_sharp
@@ -295,6 +296,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     **make_sharp.NUMBERS,
     **make_trials.NUMBERS,
     **make_swarm.NUMBERS,
+    **make_reproduce.NUMBERS,
     **make_robots.NUMBERS,
     **make_wire.NUMBERS,
 }
