@@ -16,7 +16,8 @@ def parts_of(url: str) -> SplitResult | None:
         _ = split.port
     except ValueError:
         return None
-    return None if "@" in split.path + split.fragment else split
+    # A file, which has no password, may have any name.
+    return None if "@" in split.path + split.fragment and split.scheme != "sqlite" else split
 
 
 def masked(url: str) -> str:

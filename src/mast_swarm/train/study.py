@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -42,11 +43,10 @@ def optuna_here() -> Any:
 
 def url_of(storage: str) -> str:
     """The database that a storage names: a file is one of SQLite, and PostgreSQL must answer."""
-    kind = storage.partition(":")[0].split("+")[0]
-    server = kind in ("postgresql", "postgres")
-    if "://" not in storage and not server:
+    if not re.match(r"postgres\w*:|[\w+]+:/", storage):
         return f"sqlite:///{Path(storage).resolve()}"
-    if not (server or kind == "sqlite") or not storage.partition("://")[2].strip("/"):
+    kind, _, rest = storage.partition("://")
+    if kind.split("+")[0] not in ("postgresql", "postgres", "sqlite") or not rest.strip("/"):
         raise MastError(f"--storage is {masked(storage)}: give a file, or postgresql://USER:PASSWORD@HOST/DATABASE")
     if kind == "sqlite":
         return storage
