@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import make_aims
+import make_cards
 import make_coverage
+import make_reproduce
 import make_robots
 import make_scale
 import make_sharp
@@ -38,40 +40,6 @@ def success(path: str, times: tuple[float, ...]) -> str:
     found = {(row["policy"], row["t"]): f"{row['mean']:.3f} ± {row['ci95']:.3f}" for row in rows}
     body = [[f"`{policy}`", *(found[policy, t] for t in times)] for policy in policies]
     return table(["policy", *(f"t = {t:g} s" for t in times)], body)
-
-
-FORGETTING = "1 s per hop, `--max-age 30`"
-RIVALS = {  # a row's name: the file, the policy there, the delay of its news
-    f"`{make_sharp.NAME}`": ("sharp-map", "mast-m-sharp", FORGETTING),
-    f"{make_sharp.BARE}": ("trials/sharp-alone", "mast-m-sharp", FORGETTING),
-    "`mast-m`": ("m-delay-1", "mast-m", "1 s per hop"),
-    "`mast-m-paper`": ("paper-recipe-alone", "m-paper", "1 s per hop"),
-    "`searcher-250-relay-map`": ("searcher-250-relay-map", "searcher-250-relay-map", FORGETTING),
-    "`dhba-8-relay-map`": ("dhba-8-relay-map", "dhba-8-relay-map", FORGETTING),
-    "`searcher-250-relay`": ("searchers", "searcher-250-relay", FORGETTING),
-    "`dhba-8-relay-explore`": ("rivals", "dhba-8-relay-explore", "1 s per hop"),
-    "`dhba-8-relay`": ("rivals", "dhba-8-relay", "1 s per hop"),
-    "`dhba-8-map`": ("map-rivals", "dhba-8-map", "none"),
-    "`searcher-250`": ("searchers", "searcher-250", "none"),
-    "`explorer`": ("rivals", "explorer", "none"),
-    "`dhba-8-explore`": ("rivals", "dhba-8-explore", "none"),
-    "`dhba-8`": ("rivals", "dhba-8", "none"),
-    "`lsap`": ("rivals", "lsap", "none"),
-}
-
-
-def beside(times: tuple[float, ...]) -> str:
-    """MAST-M and its fair rivals on the same start states: delay, success rate, and at the end distance and
-    collisions."""
-    body = []
-    for name, (file, policy, delay) in RIVALS.items():
-        rows = load(f"docs/results/navigation/{file}.json")["rows"]
-        found = {(r["metric"], r["t"]): (r["mean"], r["ci95"]) for r in rows if r["policy"] == policy}
-        cells = ["{:.3f} ± {:.3f}".format(*found["success_rate", t]) for t in times]
-        way = "{:.0f} ± {:.0f} m".format(*found["distance", 800.0])
-        body.append([name, delay, *cells, way, "{:.2f} ± {:.2f}".format(*found["collisions", 800.0])])
-    head = ["policy", "delay of news", *(f"t = {t:g} s" for t in times), "way per robot", "pairs that touch at 800 s"]
-    return table(head, body)
 
 
 def paired(path: str, t: float) -> str:
@@ -325,7 +293,7 @@ def ppo() -> str:
 
 NUMBERS: dict[str, Callable[[], str]] = {
     "baselines": lambda: success("docs/results/navigation/baselines.json", (50, 100, 200)),
-    "mast-m": lambda: beside((50, 100, 200, 400, 800)),
+    "mast-m": lambda: make_cards.beside(make_cards.RIVALS, (50, 100, 200, 400, 800)),
     "mast-m-paired": lambda: paired("docs/results/navigation/m-delay-1.json", 800),
     "ablation": lambda: ablation((50, 100, 200, 400, 800)),
     "seeds": lambda: seeds((50, 200, 800)),
@@ -353,18 +321,21 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "play": play,
     "play-room": play_room,
     **make_aims.NUMBERS,
+    **make_cards.NUMBERS,
     **make_coverage.NUMBERS,
     **make_scale.NUMBERS,
     **make_sharp.NUMBERS,
     **make_trials.NUMBERS,
     **make_swarm.NUMBERS,
+    **make_reproduce.NUMBERS,
     **make_robots.NUMBERS,
     **make_wire.NUMBERS,
 }
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+    cards = sorted((ROOT / "src/mast_swarm/zoo").glob("*/*/card.md"))
+    return [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *cards]
 
 
 def written(text: str) -> str:
@@ -444,7 +415,7 @@ def main() -> None:
     for page in pages():
         text = page.read_text()
         if written(text) != text:
-            stale.append(page.name)
+            stale.append(str(page.relative_to(ROOT)))
             if "--check" not in sys.argv:
                 page.write_text(written(text))
     if stale and "--check" in sys.argv:

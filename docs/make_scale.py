@@ -147,6 +147,9 @@ NAMES = {
 }
 
 
+RIVALS = ("explorer", "dhba-8-relay", "dhba-8-relay-explore")  # of which the smallest team alone was run
+
+
 def success_files() -> list[dict[str, Any]]:
     """What `benchmarks.success_at_scale` found, by rising size of the team."""
     found = [json.loads(path.read_text()) for path in (DOCS / "results/navigation/scale").glob("*.json")]
@@ -165,12 +168,25 @@ def success_table() -> str:
             cells = [_success(size, policy, t) for size in sizes]
             shown = ["not run" if cell is None else f"{cell[0]:.3f} ± {cell[1]:.3f}" for cell in cells]
             body.append([f"`{policy}`, t = {t:g} s", *shown])
+    for policy in RIVALS:
+        for t in (200.0, 800.0):
+            cells = [_rival(size, policy, t) for size in sizes]
+            body.append([f"`{policy}`, t = {t:g} s", *("not run" if cell is None else cell for cell in cells)])
     return "![Success rate against the size of the team](pictures/scale-success.png)\n\n" + table(["", *head], body)
 
 
 def _success(size: dict[str, Any], policy: str, t: float) -> tuple[float, float] | None:
     rows = size["policies"].get(policy, {"success_rate": []})["success_rate"]
     return next(((row["mean"], row["ci95"]) for row in rows if row["t"] == t), None)
+
+
+def _rival(size: dict[str, Any], policy: str, t: float) -> str | None:
+    """Of a rival that was run elsewhere, on the same start states."""
+    if (size["agents"], size["episodes"], size["seed"]) != (100, 108, 3):
+        return None
+    rows = json.loads((DOCS / "results/navigation/rivals.json").read_text())["rows"]
+    (row,) = (r for r in rows if (r["policy"], r["metric"], r["t"]) == (policy, "success_rate", t))
+    return f"{row['mean']:.3f} ± {row['ci95']:.3f}"
 
 
 def one_start() -> str:

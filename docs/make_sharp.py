@@ -101,7 +101,20 @@ def thousand() -> str:
 
 def large() -> str:
     rows = [(f"`{NAME}`, `--max-age 30`, each robot alone", mapped(7120, agents=1000, channel=AGE))]
-    return over_time("1,000 robots, 9 start states of seed 7120", rows)
+    found = {name: find("sharp-rivals", 7110, name, agents=1000) for name in ("searcher-250", "dhba-8-explore")}
+    known = " and ".join(f"`{name}` reaches {cell(row['each']['800'])}" for name, row in found.items())
+    return over_time("1,000 robots, 9 start states of seed 7120", rows) + (
+        "\nNo rival was measured on these start states, nor one with a map in any team of this size. "
+        f"On those\nof seed 7110, without a map and without delay, {known}\nof the goals at 800 s.\n"
+    )
+
+
+def card() -> str:
+    """The table of the card, with collisions."""
+    body = [[name, *(cell(row["each"][t]) for t in TIMES), f"{row['collisions']:.0f}"] for name, row in _mapped()]
+    for name in ("dhba-8-relay", "dhba-8-relay-explore"):
+        body.append([f"`{name}`", *["not measured"] * (len(TIMES) + 1)])
+    return table(["108 start states of seed 7120", *(f"t = {t} s" for t in TIMES), "pairs that touch, summed"], body)
 
 
 def conditions() -> str:
@@ -141,4 +154,5 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "map-tested": lambda: over_time("108 start states of seed 7120", _mapped()),
     "map-paired": lambda: minus(_mapped()),
     "map-thousand": large,
+    "map-card": card,
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -88,6 +91,33 @@ def test_an_evaluation_is_the_same_with_and_without_a_cluster(cluster: Any, tmp_
     (tmp_path / "cluster" / "summary.json").unlink()  # as if it had been stopped: it goes on without the cluster
     _, summary = evaluate(task, settled(task, **given, out=tmp_path / "cluster", resume=True))
     assert summary["complete"] is True and summary["precision"] == "fp32"
+
+
+@pytest.mark.slow
+def test_an_experiment_whose_driver_is_stopped_goes_on_and_ends_as_without_a_cluster(
+    cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = cluster.add_node(num_cpus=1)
+    given = ("reproduce", "ablation", "--quick", "--device", "cpu", "--out")  # it trains policies and evaluates them
+    there, here = (*given, tmp_path / "cluster", "--ray", cluster.address), (*given, tmp_path / "here")
+    command = [sys.executable, "-m", "mast_swarm", *map(str, there)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None and driver.stderr is not None
+        began = next(line for line in driver.stdout if line.startswith("1 of 7: "))  # the first policy is kept
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(30) == 130, began
+        assert "of 7 cells are kept; the same command goes on" in driver.stderr.read()
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cluster/cells").iterdir()}
+    assert 1 <= len(kept) < 7 and not (tmp_path / "cluster/tables").exists()
+
+    capfd.readouterr()
+    assert mast(*there) == 0
+    assert f"{7 - len(kept)} of {7 - len(kept)}: " in capfd.readouterr().out
+    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    assert mast(*here, "--jobs", os.cpu_count()) == 0  # processes of one thread each, as those of the cluster
+    one, other = (pq.read_table(tmp_path / where / "tables/ablation.parquet") for where in ("cluster", "here"))
+    assert one.equals(other) and len(set(one["policy"].to_pylist())) == 4
+    cluster.remove_node(node)
 
 
 @pytest.mark.slow

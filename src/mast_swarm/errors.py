@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Modules of the packages that this one depends on; robots do without most of them (docs/robots.md).
 _NEEDED = ("torch", "numpy", "scipy", "numba", "safetensors", "tyro", "rich", "pyarrow", "matplotlib", "PIL")
+_MANY = 40  # names: of more an error tells the nearest alone
 
 
 class Terminated(KeyboardInterrupt):
@@ -53,12 +54,13 @@ class MastWarning(UserWarning):
 
 
 def unknown(kind: str, given: str, valid: Iterable[str]) -> MastError:
-    """The error for a name that is not registered: names the nearest valid ones."""
+    """The error for a name that is not registered: names the nearest valid ones, and all others too unless they are
+    very many."""
     names = sorted(valid)
     near = difflib.get_close_matches(given, names, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-    hint = hint if names else "none is known"
-    return MastError(f"unknown {kind} '{given}': {hint}")
+    parts = [f"did you mean {' or '.join(near)}?"] * bool(near)
+    parts += [f"known: {', '.join(names)}"] * bool(names and (len(names) <= _MANY or not near))
+    return MastError(f"unknown {kind} '{given}': {' '.join(parts) or 'none is known'}")
 
 
 def lacking(what: str, error: ModuleNotFoundError) -> str | None:

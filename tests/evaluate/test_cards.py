@@ -24,6 +24,17 @@ def test_every_shipped_policy_loads_and_has_a_card_with_a_short_and_a_full_claim
         assert any(not claim.short for claim in claims)
 
 
+def test_cards_for_navigation_show_fair_rivals_distance_and_collisions():
+    rivals = {"dhba-8", "dhba-8-explore", "dhba-8-relay", "dhba-8-relay-explore", "explorer"}
+    for name in (name for name in zoo.policies() if name.startswith("navigation/")):
+        text = (zoo.policies()[name] / "card.md").read_text(encoding="utf-8")
+        head, _, rows = text.partition("| way per robot | pairs that touch at 800 s |\n")
+        assert "| delay of news |" in head.rpartition("\n")[2], name
+        table = rows.partition("<!-- end -->")[0]
+        also = {"searcher-250-relay-map", "dhba-8-relay-map"} if name.endswith("sharp") else set()
+        assert all(f"| `{rival}` |" in table for rival in rivals | also), name
+
+
 def test_the_zoo_keeps_within_its_size():
     sizes = [file.stat().st_size for file in Path(zoo.__file__).parent.rglob("*.safetensors")]
     assert max(sizes) < 12e6

@@ -116,6 +116,29 @@ def test_a_step_of_the_ablation_is_told_where_the_one_before_is_there() -> None:
     assert experiment.says(Found(cells, paper | informed | ours, size)).count("; + informed expert +0.000") == 2
 
 
+def test_seeds_share_the_cells_of_shipped_policies_and_tell_what_is_there() -> None:
+    experiment, size = EXPERIMENTS["seeds"], Size()
+    cells = experiment.cells(size)
+    elsewhere = {name: EXPERIMENTS[name].cells(size) for name in ("baselines", "coverage-curves")}
+    assert cells["sharp 0 alone"] == elsewhere["baselines"]["mast-m-sharp"]
+    assert cells["coverage best 0 alone"] == elsewhere["coverage-curves"]["mast-m"]
+    needed = [cells[f"sharp {seed} alone"].needs for seed in (1, 2)]
+    assert [configured(cell).epochs for cell in needed if cell is not None] == [339, 339]
+
+    kept = kept_of(experiment, Store(DOCS / "results"), size)
+    assert {f"{recipe} {seed} alone" for recipe in ("best", "paper") for seed in range(3)} <= set(kept)
+    some = {name: result for name, result in kept.items() if name not in ("best 2 alone", "sharp 1 alone")}
+    told = experiment.says(Found(cells, some, size))
+    assert "`best`, alone, 2 of 3; " in told and "Recipe `best`, alone, evaluated seed by seed on NVIDIA H200" in told
+    alone = {name: result for name, result in kept.items() if name == "best 0 alone"}
+    assert "Recipe" not in experiment.says(Found(cells, alone, size))
+    for results in ({}, alone, some):
+        figure = Figure()
+        assert experiment.draw is not None
+        experiment.draw(Found(cells, results, size), figure)
+        assert len(figure.axes) == 3
+
+
 def test_a_cell_that_is_stopped_names_no_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(task: str, config: EvaluateConfig, progress: object) -> None:
         assert config.out is not None
@@ -227,7 +250,8 @@ def test_unknown_experiments_and_bad_settings_end_in_one_line(
     assert mast("reproduce", "--paired", "--report", "--out", tmp_path) == 2 and "name an experiment" in one_line(
         capsys
     )
-    assert mast("reproduce", "baseline") == 2 and "baselines" in one_line(capsys)
+    for given in ("baseline", "nosuch", "xyz"):
+        assert mast("reproduce", given) == 2 and f"known: {', '.join(sorted(EXPERIMENTS))}\n" in one_line(capsys)
     assert mast("reproduce", "--out", tmp_path) == 2 and "coverage-grid" in one_line(capsys)
     assert mast("reproduce", "baselines", "--all") == 2 and "--all" in one_line(capsys)
     assert mast("reproduce", "baselines", "--jobs", 0) == 2 and "--jobs" in one_line(capsys)

@@ -23,7 +23,8 @@ import torch
 import mast_swarm
 from mast_swarm.errors import MastError
 from mast_swarm.train.config import TrainConfig, changed, from_toml
-from mast_swarm.train.study import counted, masked, open_study, others_of, try_again, url_of
+from mast_swarm.train.database import masked, without_passwords
+from mast_swarm.train.study import counted, open_study, others_of, try_again, url_of
 from mast_swarm.train.tune import Stop, configured, objective, proposed, search_of, stoppable, tune
 from mast_swarm.train.tune_config import TuneConfig
 from mast_swarm.train.watch import watched
@@ -354,6 +355,42 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(
     assert masked(url) == "postgresql://me:***@127.0.0.1:9/studies"
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://127.0.0.1:9/db?user=me&password=sesame", "127.0.0.1:9/db?user=me&password=***"),
+        ("postgresql://127.0.0.1:9/db?p%61ssword=ses%61me", "127.0.0.1:9/db?p%61ssword=***"),
+        ("postgresql://127.0.0.1:9/db?sslpassword=sesame@x&sslmode=require", "db?sslpassword=***&sslmode=require"),
+        ("postgresql://me:ses@me@127.0.0.1:9/db", "postgresql://me:***@127.0.0.1:9/db"),
+        ("postgresql://me:ses%40me@127.0.0.1:9/db", "postgresql://me:***@127.0.0.1:9/db"),
+        ("postgresql+psycopg://me:ses:me@[::1]:9/db", "postgresql+psycopg://me:***@[::1]:9/db"),
+        ("postgresql://me@127.0.0.1:9/db", "postgresql://me@127.0.0.1:9/db"),
+        ("postgresql://me:ses/me@127.0.0.1:9/db", "postgresql://***: it names no host"),
+        ("postgresql://me:12/ses@me:9/db", "postgresql://***: it names no host"),
+        ("postgresql://me:ses?me@127.0.0.1:9/db", "postgresql://***: it names no host"),
+        ("postgresql:/me:sesame@127.0.0.1:9/db", "postgresql://***: give a file, or"),
+        ("mysql://me:sesame@127.0.0.1/db", "mysql://me:***@127.0.0.1/db: give a file, or"),
+        ("postgresql:me:sesame@127.0.0.1", "postgresql://***: give a file, or"),
+        ("mysql:/me:sesame@127.0.0.1/db", "mysql://***: give a file, or"),
+    ],
+)
+def test_no_message_shows_a_password(
+    url: str, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert mast("tune", "navigation", "--trials", 1, "--storage", url, "--out", tmp_path / "out") == 2
+    told = one_line(capsys)
+    assert shown in told and "ses" not in told, told
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_driver_says_is_shown_without_passwords() -> None:
+    url = "postgresql://me:ses%40me@127.0.0.1/db?sslpassword=o%70en"
+    assert without_passwords("no host 'ses@me' (ses%40me), open: reopened", url) == "no host '***' (***), ***: reopened"
+    assert without_passwords("no host 'me'", "postgresql://a:b/c@host") == "***"
+    assert masked(url_of("/me@home:1/a.db")) == "sqlite:////me@home:1/a.db"
+
+
 def find_server() -> Path:
     found = [Path("/usr/lib/postgresql"), *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)][1:]
     found += [Path(path).parent for path in [shutil.which("initdb")] if path]
@@ -416,6 +453,17 @@ def test_a_trial_of_a_machine_that_died_is_tried_again_from_postgresql(
     study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
     again = tune("navigation", given, SMALL)
     assert [found.state.name for found in again.trials] == ["FAIL", "COMPLETE"] and again.trials[1].params == tried
+
+
+def test_what_postgresql_refuses_is_told_without_the_password(
+    database: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place = database.partition("@")[2]
+    for url in (f"postgresql://mast:open@ses@{place}", f"postgresql://{place}?user=mast&password=open%40ses"):
+        assert mast("tune", "navigation", "--trials", 1, "--storage", url, "--out", tmp_path / "out") == 2
+        told = one_line(capsys)
+        assert "password authentication failed for user" in told and "open" not in told and "ses@" not in told, told
+    assert masked(database) == f"postgresql://mast:***@{place}"
 
 
 @pytest.mark.slow

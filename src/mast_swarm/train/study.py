@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from mast_swarm.errors import MastError
 from mast_swarm.pool import check_reachable
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.train.config import TrainConfig, plain
+from mast_swarm.train.database import for_psycopg, masked, parts_of, without_passwords
 from mast_swarm.train.tune_config import TuneConfig
 
 if TYPE_CHECKING:
@@ -41,32 +41,25 @@ def optuna_here() -> Any:
     return optuna
 
 
-def masked(url: str) -> str:
-    """A URL as people may see it: without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-
-
 def url_of(storage: str) -> str:
     """The database that a storage names: a file is one of SQLite, and PostgreSQL must answer."""
-    if "://" not in storage:
+    if not re.match(r"postgres\w*:|[\w+]+:/", storage):
         return f"sqlite:///{Path(storage).resolve()}"
     kind, _, rest = storage.partition("://")
     if kind.split("+")[0] not in ("postgresql", "postgres", "sqlite") or not rest.strip("/"):
         raise MastError(f"--storage is {masked(storage)}: give a file, or postgresql://USER:PASSWORD@HOST/DATABASE")
     if kind == "sqlite":
         return storage
+    split = parts_of(storage)
+    if split is None or not split.hostname:
+        escaped = "in a password write @ / ? # as %40 %2F %3F %23"
+        raise MastError(f"--storage is {masked(storage)}: it names no host, or something stands after it ({escaped})")
+    port = split.port or 5432
     try:
-        split = urlsplit(storage)
-        host, port = split.hostname, split.port or 5432
-    except ValueError:
-        host, port = None, 0
-    if not host:
-        raise MastError(f"--storage is {masked(storage)}: it names no host")
-    try:
-        check_reachable(f"{host}:{port}")
+        check_reachable(f"{split.hostname}:{port}")
     except MastError:
         raise MastError(f"no database answers at {masked(storage)} (port {port}): is it up?") from None
-    return f"postgresql+psycopg://{rest}"
+    return for_psycopg(split)
 
 
 def _storage(url: str) -> RDBStorage:
@@ -82,7 +75,7 @@ def _storage(url: str) -> RDBStorage:
     except ImportError as error:
         raise MastError(f"PostgreSQL needs psycopg: pip install 'mast-swarm[tune]' ({error})") from None
     except Exception as error:  # whatever the database's driver says
-        text = masked(str(error)).strip().splitlines()[0]
+        text = without_passwords(str(error), url).strip().splitlines()[0]
         raise MastError(f"cannot use the database {masked(url)}: {text}") from None
 
 

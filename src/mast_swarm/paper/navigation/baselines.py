@@ -12,15 +12,13 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, curves, either, judged, present, sign
 from mast_swarm.paper.measured import difference
-from mast_swarm.paper.navigation.common import DOTS, S, by_paper
+from mast_swarm.paper.navigation.common import DOTS, FORGETFUL, LATE, S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HOPS = (0, 1, 2, 4, 8, 16)
 LOOK = 10.0  # s between the instants that a cell keeps
-LATE = {"delay": 1.0}
-FORGETFUL = LATE | {"max_age": 30.0}  # as mast-m-sharp is to be run
 BEST = {"mast-m-sharp": FORGETFUL, "mast-m": LATE}
 RIVALS: dict[str, dict[str, float]] = {
     "dhba-8-explore": {},

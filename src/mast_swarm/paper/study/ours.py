@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mast_swarm.paper.cells import Cell
+from mast_swarm.paper.coverage.common import C
 from mast_swarm.paper.experiment import Experiment, Found, Size, declare
-from mast_swarm.paper.judge import curves, present
-from mast_swarm.paper.measured import difference
-from mast_swarm.paper.navigation.common import S, by_paper
+from mast_swarm.paper.judge import blank, curves, present
+from mast_swarm.paper.measured import Measured, difference
+from mast_swarm.paper.navigation.common import FORGETFUL, LATE, S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,54 +69,107 @@ declare(
     )
 )
 
-_WAYS = {"alone": 1.0, "centralised": None}  # how the policies of several seeds run, and the delay
+
+@dataclass(frozen=True)
+class Headline:
+    """A policy that is shipped, and how others like it are trained and all of them are run."""
+
+    shipped: str
+    recipe: str
+    ways: Mapping[str, Mapping[str, Any]]
+    """How the policies run: settings of evaluations, by what a reader calls it."""
+    task: str = "navigation"
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the training that differ from the recipe's."""
+
+    @property
+    def name(self) -> str:
+        return self.recipe if self.task == "navigation" else f"{self.task} {self.recipe}"
+
+    @property
+    def metric(self) -> str:
+        return S if self.task == "navigation" else C
+
+    def policies(self, size: Size) -> dict[int, str | Cell]:
+        """By their seeds; that of seed 0 is shipped."""
+        first = by_paper(size, "M") if self.shipped == "mast-m-paper" else self.shipped
+        label = f"{'m' if self.task == 'navigation' else self.task}-{self.recipe}"
+        return {0: first} | {
+            seed: size.trained(self.task, self.recipe, f"{label}-seed{seed}", **self.changes, seed=seed)
+            for seed in size.some((1, 2))
+        }
+
+    def evaluated(self, size: Size, policy: str | Cell, way: str) -> Cell:
+        run = size.navigation if self.task == "navigation" else size.coverage
+        return run(policy, **self.ways[way])
+
+    def names(self, found: Found, way: str) -> list[str]:
+        """Of the cells of all seeds."""
+        return [name for name in found.cells if name.rsplit(" ", 2)[::2] == [self.name, way]]
+
+
+_BOTH: dict[str, dict[str, Any]] = {"alone": LATE, "centralised": {}}
+HEADLINES = (
+    Headline("mast-m", "best", _BOTH),
+    Headline("mast-m-paper", "paper", _BOTH),
+    # The shipped one had as many epochs as fitted into 400 s.
+    Headline("mast-m-sharp", "sharp", {"alone": FORGETFUL}, changes={"epochs": 339}),
+    Headline("mast-m", "best", {"alone": {"delay": 0.2, "seed": 2}}, "coverage"),  # as in `coverage-curves`
+)
+_EVERY = tuple((one, way) for one in HEADLINES for way in one.ways)
+_PANELS = tuple(dict.fromkeys((one.task, way) for one, way in _EVERY))
 
 
 def _seed_cells(size: Size) -> Mapping[str, Cell]:
-    trained: dict[str, str | Cell] = {"best 0": "mast-m", "paper 0": by_paper(size, "M")}
-    for seed in size.some((1, 2)):
-        for recipe in ("best", "paper"):
-            policy = size.trained("navigation", recipe, f"m-{recipe}-seed{seed}", seed=seed)
-            trained[f"{recipe} {seed}"] = policy
+    policies = {one.name: one.policies(size) for one in HEADLINES}
     return {
-        f"{name} {way}": size.navigation(policy, **({} if delay is None else {"delay": delay}))
-        for way, delay in _WAYS.items()
-        for name, policy in trained.items()
+        f"{one.name} {seed} {way}": one.evaluated(size, policy, way)
+        for one, way in _EVERY
+        for seed, policy in policies[one.name].items()
     }
 
 
 def _spread(found: Found) -> str:
-    """How many seeds there are, and of several the success rates, early and at the end, their mean and their standard
+    """How many seeds there are, and of several what they reach, of navigation early too: their mean and their standard
     deviation."""
     told, there = [], []
-    for recipe, way in itertools.product(("best", "paper"), _WAYS):
-        every = [name for name in found.cells if name.startswith(recipe) and name.endswith(way)]
+    for one, way in _EVERY:
+        every = one.names(found, way)
         names = present(found, every)
-        there.append(f"`{recipe}`, {way}, {len(names)} of {len(every)}")
+        title = f"`{one.recipe}`{' of coverage' if one.task == 'coverage' else ''}, {way}"
+        there.append(f"{title}, {len(names)} of {len(every)}")
         if len(names) < 2:
             continue
         seeds = [found.measured(name) for name in names]
-        texts = []
-        for t in sorted({min(t, seeds[0].end) for t in (50.0, 200.0, seeds[0].end)}):
-            rates = [seed.at(S, t).mean for seed in seeds]
-            about = f"mean {np.mean(rates):.3f}, standard deviation {np.std(rates, ddof=1):.3f}"
-            texts.append(f"{', '.join(f'{rate:.3f}' for rate in rates)} at {t:g} s ({about})")
+        end, texts = seeds[0].end, []
+        for t in sorted({min(t, end) for t in (50.0, 200.0, end)} if one.metric == S else {end}):
+            texts.append(f"{in_full(seeds, one.metric, t)} at {t:g} s")
         where = [f"{seed.about['device']} {seed.about.get('precision', '')}".strip() for seed in seeds]
         mixed = ", so that the spread holds what hardware and precision do too" if len(set(where)) > 1 else ""
-        told.append(
-            f"Recipe `{recipe}`, {way}, evaluated seed by seed on {', '.join(where)}{mixed}: {'; '.join(texts)}."
-        )
-    spread = f" Success rates. {' '.join(told)}" if told else ""
+        told.append(f"Recipe {title}, evaluated seed by seed on {', '.join(where)}{mixed}: {'; '.join(texts)}.")
+    spread = f" Success rates, and of coverage the time average of the cost. {' '.join(told)}" if told else ""
     return f"Seeds that are there: {'; '.join(there)}.{spread}" if len(found) else ""
 
 
+def in_full(seeds: Sequence[Measured], metric: str, t: float) -> str:
+    """What each seed reaches at an instant, their mean and their standard deviation."""
+    rates = [seed.at(metric, t).mean for seed in seeds]
+    about = f"mean {np.mean(rates):.3f}, standard deviation {np.std(rates, ddof=1):.3f}"
+    return f"{', '.join(f'{rate:.3f}' for rate in rates)} ({about})"
+
+
 def _draw_seeds(found: Found, figure: Figure) -> None:
-    for axes, way in zip(figure.subplots(1, 2, sharey=True), _WAYS, strict=True):
-        names = [name for name in found.cells if name.endswith(way)]
-        curves(axes, found, names, S, lambda name: "{}, seed {}".format(*name.split()[:2]))
-        axes.set(ylabel="success rate" if way == "alone" else "", ylim=(0, 1.02))
-        axes.set_title(way, loc="left")
-        axes.legend(loc="lower right")
+    for axes, (task, way) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+        here = [one for one in HEADLINES if one.task == task and way in one.ways]
+        names = [name for one in here for name in one.names(found, way)]
+        metric = S if task == "navigation" else "cost"
+        curves(axes, found, names, metric, lambda name: "{}, seed {}".format(*name.split()[-3:-1]))
+        axes.set(ylabel="success rate" if metric == S else "cost as a share of that at the start", ylim=(0, 1.02))
+        axes.set_title(f"{task}, {way}", loc="left")
+        if axes.lines:
+            axes.legend(loc="lower right" if metric == S else "upper right", fontsize=7)
+        else:
+            blank(axes)
 
 
 declare(
@@ -125,8 +180,11 @@ declare(
         lambda found: [],
         _seed_cells,
         _draw_seeds,
-        shape=(9.6, 4.0),
-        notes="Robots alone hear messages that take 1 s per hop.",
+        shape=(12.6, 4.0),
+        notes="Seed 0 of each recipe is the shipped policy. Robots alone hear messages that take 1 s per hop, of "
+        "coverage 0.2 s; those of `sharp` forget news older than 30 s. Seeds 1 and 2 of `sharp` are trained for 339 "
+        "epochs, and their rate is planned for them; the shipped one had as many, planned anew three times for what "
+        "fits into 400 s.",
         says=_spread,
     )
 )
