@@ -115,18 +115,21 @@ def an_episode(channel: Channel, dt: float, robots: int, graphs: str) -> list[Re
     return states
 
 
-RELAYED = [  # the channel, dt, hops by kernel, whether samples are too
+RELAYED = [  # the channel, dt, launches of hops by kernel, whether samples are too
     (Channel(1.0), 1.0, INSTANTS, True),
     (Channel(1.0, failure=0.03), 1.0, INSTANTS, True),
     (Channel(0.1, failure=0.03), 0.3, INSTANTS, True),
     (Channel(1.0, loss=0.3, failure=0.03), 1.0, INSTANTS, True),
+    (Channel(1.0, failure=0.03, max_age=2.0), 1.0, INSTANTS, True),
+    (Channel(0.1, loss=0.3, max_age=0.5), 0.3, 3 * INSTANTS, True),
+    (Channel(1.0, max_age=0.9), 1.0, INSTANTS, True),
     (Channel(2.5, failure=0.03), 1.0, 0, False),
     (Channel(0.1, failure=0.03), 0.25, 0, False),
     (Channel(1.0, failure=0.03, relay_radius=80.0, max_age=4.0), 1.0, 0, False),
 ]
 
 
-@pytest.mark.parametrize(("channel", "dt", "hops", "samples"), few(RELAYED, RELAYED[1:4]))
+@pytest.mark.parametrize(("channel", "dt", "hops", "samples"), few(RELAYED, RELAYED[1:7]))
 @pytest.mark.parametrize("graphs", few(["both ways", "directed", "radius"], ["directed"]))
 @pytest.mark.parametrize("robots", few([1, 5, 33, 100], [1, 5]))
 def test_relay(

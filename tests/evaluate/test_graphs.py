@@ -386,22 +386,23 @@ def test_the_safety_layer_runs_without_a_graph(caplog: pytest.LogCaptureFixture)
 
 
 ALONE = [
-    ("navigation", 1.0, 0.0),
-    ("navigation", 0.5, 0.1),
-    ("coverage/mast-m", 0.2, 0.0),
-    ("coverage/lpac-k3", 0.2, 0.0),
+    ("navigation", Channel(1.0)),
+    ("navigation", Channel(0.5, loss=0.1, failure=0.1)),
+    ("navigation", Channel(0.5, loss=0.1, max_age=1.7)),
+    ("coverage/mast-m", Channel(0.2)),
+    ("coverage/lpac-k3", Channel(0.2)),
 ]
 
 
 @pytest.mark.kernels
 @pytest.mark.skipif(torch.cuda.is_available(), reason="counts by another way than a GPU's")
-@pytest.mark.parametrize(("name", "delay", "loss"), ALONE)
-def test_robots_alone_wait_only_for_their_views(name: str, delay: float, loss: float, coverage_zoo: Path) -> None:
+@pytest.mark.parametrize(("name", "channel"), ALONE)
+def test_robots_alone_wait_only_for_their_views(name: str, channel: Channel, coverage_zoo: Path) -> None:
     """How many robots a robot hears of, only the data say. Nothing else waits: neither the world, nor perception, nor
     the relay. Steady steps wait for nothing."""
     world, _ = world_of(name, agents=4)
     policy = mast_swarm.Policy(SMALL, seed=1) if name == "navigation" else coverage_zoo / name
-    loop = Loop(world, make_actor(policy, world, Channel(delay, loss=loss, failure=loss)))
+    loop = Loop(world, make_actor(policy, world, channel))
     with torch.inference_mode():
         loop.start([1])
         loop.step()
@@ -424,9 +425,10 @@ def test_robots_alone_wait_only_for_their_views(name: str, delay: float, loss: f
     [
         (Channel(1.0), SMALL, 1.25),
         (Channel(0.5, loss=0.2, failure=0.05), REMEMBERS, 1.25),
+        (Channel(0.5, loss=0.2, max_age=1.7), REMEMBERS, 1.25),
         (Channel(1.0), dataclasses.replace(SMALL, attention_radius=None), 0.3),
     ],
-    ids=["still", "lossy", "outgrown"],
+    ids=["still", "lossy", "forgetful", "outgrown"],
 )
 def test_steps_of_robots_alone(
     channel: Channel, config: mast_swarm.PolicyConfig, room: float, monkeypatch: pytest.MonkeyPatch
@@ -486,7 +488,8 @@ def test_a_captured_rollout_of_robots_alone(
     monkeypatch.setattr(lists, "_WORTH_A_KERNEL", 0)
     monkeypatch.setattr(wide, "NARROW", 0)  # the same kernels, as above
     world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=agents), "cuda")
-    seeds, steps, channel = list(range(environments)), Decentral.SETTLES + captured, Channel(1.0)
+    channel = Channel(1.0, max_age=30.0 if name == "mast-m-sharp" else None)  # as each is meant to be used
+    seeds, steps = list(range(environments)), Decentral.SETTLES + captured
     plain = rollout(world, name, seeds, steps, channel=channel, precision=precision, plain=True)
     with torch.inference_mode():
         loop = Loop(world, make_actor(name, world, channel), precision=precision)

@@ -39,15 +39,16 @@ class Relay:
     def __init__(self, channel: Channel, dt: float) -> None:
         self.channel, self.timing = channel, Timing(channel, dt)
         self.radius = channel.radius  # metres
-        self._plain = self.timing.together and self.radius is None
+        self._even = self.timing.even and self.radius is None  # kernels take a table then
+        self._plain = self._even and self.timing.together
         self.counted = 0  # of how many environments, the first, `start` begins to count the links that news crosses
 
     def unsteady(self, robots: int) -> str | None:
         """Why the relay of so many robots has to ask a GPU for numbers on its way; None: it need not."""
         if self.timing.instant:
             return "robots alone without delay hear at once from as far as only the data say"
-        if not self._plain:
-            return "robots alone need a delay that divides the control period, no maximum age and no relay radius"
+        if not self._even:
+            return "robots alone need a delay that divides the control period and no relay radius"
         if self.counted:
             return "the links that news crosses are counted"
         rounds = self.timing.period
@@ -91,10 +92,11 @@ class Relay:
 
     def _sample_table(self, state: RelayState, message: Tensor, positions: Tensor, graph: Graph) -> RelayState:
         certain = state.spare > 0 or steady.running()  # that there are free slots, or that somebody looks later
-        if self._plain and certain and state.crossed is None and _taken(state.table):
+        if self._even and certain and state.crossed is None and _taken(state.table):
             table, messages, where = kernels.sample(state, message, positions, SLOT_BITS)
             spare = max(0, state.spare - 1)
-            return dataclasses.replace(state, table=table, messages=messages, positions=where, spare=spare)
+            state = dataclasses.replace(state, table=table, messages=messages, positions=where, spare=spare)
+            return self._forget(state)
         table = torch.full_like(state.table, -1) if self.timing.instant else state.table.clone()
         own = table[:, 0].diagonal(dim1=1, dim2=2)  # a view
         before = own.where(state.alive, -1)
@@ -121,21 +123,37 @@ class Relay:
             except padded.TooLong:  # nearly everybody is within the relay radius: on with a table, from this instant
                 state = self._hop_in_turn(padded.as_table(state), graph)
         elif not self.timing.instant:
-            state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
+            together = self._plain or (self._even and self._by_kernel(state))
+            state = self._hop_together(state, graph) if together else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
         step: Any = state.step + 1
         return dataclasses.replace(state, step=step, alive=alive)
 
-    def _hop_together(self, state: RelayState, graph: Graph) -> RelayState:
-        """The rounds of a period, where all stamps hop at the same times and nothing is ever forgotten."""
-        rounds = self.timing.period
-        counts = state.crossed is not None
-        if _taken(state.table) and rounds <= kernels.MOST_ROUNDS and not counts:
-            heard, loss = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency(), self.channel.loss
-            event = (_LOSS, state.step)
-            keys = [chance.combine(state.chance, *event, q + 1) if loss else state.chance for q in range(rounds)]
+    def _by_kernel(self, state: RelayState) -> bool:
+        """Whether a kernel takes the rounds of a period, of stamps that all hop at the same times."""
+        return _taken(state.table) and self.timing.period <= kernels.MOST_ROUNDS and state.crossed is None
+
+    def _hop_by_kernel(self, state: RelayState, graph: Graph) -> RelayState:
+        heard, loss = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency(), self.channel.loss
+        rounds = range(1, self.timing.period + 1)
+        keys = [chance.combine(state.chance, _LOSS, state.step, q) if loss else state.chance for q in rounds]
+        if self.timing.max_age is None:
             table, transmissions, entries = kernels.hop(state, heard, keys, loss)
             return dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
+        for q, key in zip(rounds, keys, strict=True):  # what is too old by then stays where it is
+            held = state.table
+            young = held.masked_fill(stamp_of(held) < self.timing.oldest(state.step, q), -1)
+            arrived, transmissions, entries = kernels.hop(dataclasses.replace(state, table=young), heard, [key], loss)
+            table = held.maximum(arrived)
+            state = dataclasses.replace(state, table=table, transmissions=transmissions, entries=entries)
+        return state
+
+    def _hop_together(self, state: RelayState, graph: Graph) -> RelayState:
+        """The rounds of a period, where all stamps hop at the same times; without a kernel, where nothing is ever
+        forgotten."""
+        if self._by_kernel(state):
+            return self._hop_by_kernel(state, graph)
+        rounds = self.timing.period
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)
         table = state.table.reshape(batch * robots, robots)
@@ -221,7 +239,7 @@ class Relay:
         """Without what is too old at this instant, or from too far for where robots are now."""
         table = state.table
         if self.timing.max_age is not None:
-            table = table.masked_fill(stamp_of(table) < self.timing.oldest(int(state.step)), -1)
+            table = table.masked_fill(stamp_of(table) < self.timing.oldest(state.step), -1)
         if self.radius is not None:
             environment = torch.arange(len(table), device=table.device)[:, None, None, None]
             far = self._too_far(state.places_of(table, environment), state.places[:, None, :, None])

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,12 +40,14 @@ class Timing:
         self.max_age = None if channel.max_age is None else periods(channel.max_age, dt)  # control periods
         # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
         self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
-        # All stamps hop at the same times, at all of them, and one of each origin is enough.
-        self.together = self.hop == 1 and self.max_age is None
+        # All stamps hop at the same times, and one of each origin is enough; `together`: at all of these times.
+        self.even = self.hop == 1
+        self.together = self.even and self.max_age is None
 
-    def oldest(self, step: int) -> int:
-        """The oldest stamp that robots have not forgotten at an instant."""
-        return 0 if self.max_age is None else step - self.max_age // 1
+    def oldest(self, step: Any, tick: int = 0) -> Any:
+        """The oldest stamp that robots have not forgotten at an instant, or so many ticks after it; a number or a tensor
+        as the instant is."""
+        return 0 if self.max_age is None else step - (self.max_age - Fraction(tick, self.period)) // 1
 
     def round_at(self, tick: int) -> int:
         """The number of the round of messages that ends at a tick of a period or first after it, from 1 on."""
