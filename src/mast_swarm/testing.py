@@ -17,11 +17,14 @@ from torch import Tensor
 
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import make_actor
+from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig
+from mast_swarm.model.config import PolicyConfig
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
 from mast_swarm.survey import sights_of
-from mast_swarm.tasks.base import Controller, FunctionController, Task, numbered
+from mast_swarm.tasks.base import COLUMNS, Controller, FunctionController, Task, numbered
 from mast_swarm.tasks.world import State, World
+from mast_swarm.train.config import TrainConfig
 
 SEEDS = (0, 7, 12345)
 STEPS = 4  # control periods that are tried
@@ -47,6 +50,7 @@ def check_world(world: AnyWorld, task: Task | None = None) -> list[str]:
     }
     if task is not None:
         checks["controllers command every robot"] = lambda: _controls(world, task)
+        checks["settings have names of their own"] = lambda: _names(world)
     passed, wrong = [], []
     for title, check in checks.items():
         found, usable = _tried(check)
@@ -289,6 +293,8 @@ def _metrics(world: AnyWorld, task: Task | None) -> Findings:
     both = world.metrics(state), world.metrics(after)
     for found in both:
         for name, value in found.items():
+            if name in COLUMNS.union(world.config.stated):
+                yield f"metric {name} has the name of a column of tables: give it another"
             if not isinstance(value, Tensor) or tuple(value.shape) != (len(SEEDS),):
                 given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 yield f"metric {name} is {given}: expected a tensor [{len(SEEDS)}]"
@@ -355,6 +361,19 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
             yield f"controller {name} gives commands that are not finite"
         elif isinstance(controller, FunctionController) and (controller.act(state, observation) != command).any():
             yield f"controller {name} gives two commands for one state: a function keeps nothing; make it a class"
+
+
+def _names(world: AnyWorld) -> Findings:
+    commands = {
+        "mast evaluate": (EvaluateConfig,),
+        "mast demo": (DemoConfig,),
+        "mast train": (TrainConfig, PolicyConfig),
+    }
+    for command, kinds in commands.items():
+        try:
+            world.config.check_apart(command, [field.name for kind in kinds for field in dataclasses.fields(kind)])
+        except MastError as error:
+            yield str(error)
 
 
 def _made(controller: Callable[..., Controller], world: AnyWorld) -> Controller:

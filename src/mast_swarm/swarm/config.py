@@ -63,6 +63,7 @@ class SwarmConfig:
     """Folder for the results; unset: a new one under runs/."""
 
     def __post_init__(self) -> None:
+        self.world.check_apart("mast swarm", vars(self))
         if not 1 <= self.robots <= _MOST:
             raise MastError(f"--robots is {self.robots}: give a whole number, 1 to {_MOST}")
         if self.steps < 1 or self.episode < 0:
