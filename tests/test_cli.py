@@ -20,6 +20,7 @@ import mast_swarm
 from mast_swarm.cli import main
 from mast_swarm.cli.reading import grouped, option
 from mast_swarm.cli.verbs import TOPICS
+from mast_swarm.errors import MastError
 from mast_swarm.view.terminal import result_table
 from shared import mast, one_line, use_zoo
 from strolling import own_tasks
@@ -356,6 +357,19 @@ def test_an_interrupt_as_results_are_joined_says_how_to_go_on(
         assert mast("evaluate", "navigation", *given) == 130
     assert f"what was finished is in {tmp_path / 'run'}, the same command with" in one_line(capsys)
     assert mast("evaluate", "navigation", *given, "--resume") == 0
+
+
+def test_tables_are_printed_before_anything_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undrawn(folder: Path) -> None:
+        raise MastError("it cannot be drawn")
+
+    monkeypatch.setattr("mast_swarm.view.report.report", undrawn)
+    given = ("--policy", "lsap", "--agents", 9, "--episodes", 1, "--steps", 2, "--out", tmp_path / "run")
+    assert mast("evaluate", "navigation", *given) == 2
+    told = capsys.readouterr()
+    assert "lsap" in told.out and told.err == "mast: it cannot be drawn\n"
 
 
 def test_a_run_that_is_not_there_begins_anew_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

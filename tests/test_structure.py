@@ -61,6 +61,7 @@ BESIDE = {
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
     "play": {"interop"},  # policies as files for a browser
+    "testing": {"view"},  # whether recordings can be shown
     "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.

@@ -18,6 +18,7 @@ from torch import Tensor
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.evaluate.config import DemoConfig, EvaluateConfig
+from mast_swarm.evaluate.rollout import rollout
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
@@ -25,6 +26,7 @@ from mast_swarm.survey import sights_of
 from mast_swarm.tasks.base import COLUMNS, Controller, FunctionController, Task, numbered
 from mast_swarm.tasks.world import State, World
 from mast_swarm.train.config import TrainConfig
+from mast_swarm.view.choose import check_shown, view_for
 
 SEEDS = (0, 7, 12345)
 STEPS = 4  # control periods that are tried
@@ -39,6 +41,8 @@ def check_world(world: AnyWorld, task: Task | None = None) -> list[str]:
 
     task: checks its metrics and controllers too.
     """
+    passed: list[str] = []
+    wrong: list[str] = []
     checks: dict[str, Callable[[], Findings]] = {
         "starts depend on their seed alone": lambda: _draws(world),
         "states are frozen dataclasses of tensors": lambda: _states(world),
@@ -51,7 +55,7 @@ def check_world(world: AnyWorld, task: Task | None = None) -> list[str]:
     if task is not None:
         checks["controllers command every robot"] = lambda: _controls(world, task)
         checks["settings have names of their own"] = lambda: _names(world)
-    passed, wrong = [], []
+        checks["recordings can be shown"] = lambda: _shows(world, task) if not wrong else iter(())
     for title, check in checks.items():
         found, usable = _tried(check)
         wrong += [f"{title}: {finding}" for finding in found]
@@ -361,6 +365,18 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
             yield f"controller {name} gives commands that are not finite"
         elif isinstance(controller, FunctionController) and (controller.act(state, observation) != command).any():
             yield f"controller {name} gives two commands for one state: a function keeps nothing; make it a class"
+
+
+def _shows(world: AnyWorld, task: Task) -> Findings:
+    view = view_for(task)
+    ran = rollout(world, lambda state, observation: 0 * state.positions, SEEDS[:1], 1, name="robots at rest", record=1)
+    try:
+        check_shown(view, ran.recordings[0])
+    except MastError as error:
+        keep = "let frame give {**super().frame(state, observation), ...}, or give the task a view of its own"
+        yield str(error) if task.view is not None else f"{str(error).removesuffix('; record again')}: {keep}"
+        return
+    view.embedded(ran.recordings[0])
 
 
 def _names(world: AnyWorld) -> Findings:

@@ -82,7 +82,7 @@ def evaluate_verb(args: list[str]) -> None:
 
 
 def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Run with progress bars, draw, show the tables; the summary, and what each file is -> its path."""
+    """Run with progress bars, show the tables, draw; the summary, and what each file is -> its path."""
     from rich.console import Console
 
     from mast_swarm.evaluate.run import Interrupted, evaluate
@@ -91,10 +91,6 @@ def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[
 
     with bars() as bar:
         folder, summary = evaluate(task.name, config, bar(""))
-    try:
-        made = report(folder)
-    except KeyboardInterrupt as stopped:
-        raise Interrupted(folder, stopped) from None
     console = Console()
     if not console.is_terminal:  # a file or a pipe has room
         console = Console(width=240)
@@ -103,7 +99,10 @@ def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[
             console.print(table)
     if config.delay is not None and all(row["delay"] is None for row in summary["rows"]):
         print(f"--delay {config.delay:g} changed nothing: no policy here sends messages", file=sys.stderr)
-    return summary, made
+    try:
+        return summary, report(folder)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(folder, stopped) from None
 
 
 @dataclass(frozen=True)
