@@ -361,6 +361,15 @@ def test_two_files_may_have_one_name_but_not_two_tasks(tmp_path: Path) -> None:
     assert find("filed") is tasks[0]
 
 
+def test_the_name_of_an_installed_task_is_refused_at_once(tmp_path: Path) -> None:
+    file = one_file(tmp_path, ONE_FILE.replace('"filed"', '"navigation"'))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(TESTS)])}
+    command = [sys.executable, "-m", "mast_swarm", "train", str(file), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)  # where nothing is known yet
+    assert done.stderr == "mast: there is a task 'navigation' already: give yours another name\n"
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_task_that_was_refused_leaves_no_trace(tmp_path: Path) -> None:
     file = one_file(tmp_path, ONE_FILE.replace('"filed"', '"navigation"'))
     with pytest.raises(MastError, match="there is a task 'navigation' already"):
