@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,6 +227,15 @@ class Lost:
 
     def act(self, state: object, observation: object) -> torch.Tensor:
         return torch.full((1, 16, 2), torch.nan)
+
+
+def test_a_metric_that_is_not_finite_is_named(world: Navigation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def metrics(state: Any) -> dict[str, torch.Tensor]:
+        return {"good": state.step.float(), "bad": torch.where(state.step < 2, 1.0, torch.inf)}
+
+    monkeypatch.setattr(world, "metrics", metrics)
+    with pytest.raises(MastError, match=r"metric bad of navigation is inf at t = 2 s of seed 7, driven by 'lsap'"):
+        rollout(world, "lsap", [7, 8], 3)
 
 
 def test_bad_input_is_named(world: Navigation, policy_folder: Path, tmp_path: Path) -> None:
