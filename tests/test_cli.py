@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from mast_swarm.cli import main
 from mast_swarm.cli.reading import grouped, option
 from mast_swarm.cli.verbs import TOPICS
 from mast_swarm.errors import MastError
+from mast_swarm.interop.episodes import Episodes
+from mast_swarm.swarm.config import swarm_defaults
+from mast_swarm.tasks.registry import find
 from mast_swarm.view.terminal import result_table
 from shared import mast, one_line, use_zoo
 from strolling import own_tasks
@@ -498,9 +502,17 @@ def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFi
         "navigation", policy="lsap", episodes=1, steps=3, scenario=f"file:{file}", out=tmp_path / "p"
     )
     assert json.loads((folder / "config.json").read_text())["agents"] == 3
+    assert Episodes("navigation", scenario=f"file:{file}").agents == 3
+    tiny = {"epochs": 1, "environments": 2, "steps": 2, "batch": 2, "replay": 8, "validation": 1, "validation_steps": 1}
+    run = mast_swarm.train("navigation", tmp_path / "t", recipe="tiny", scenario=f"file:{file}", device="cpu", **tiny)
+    assert json.loads((run / "config.json").read_text())["world"]["agents"] == 3
+    swarm = replace(swarm_defaults(find("navigation"), "navigation"), join=("1@3",))
+    swarm = replace(swarm, world=replace(swarm.world, scenario=f"file:{file}"))
+    assert swarm.completed([]).robots == 2 and swarm.completed([]).settled.agents == 3  # one joins
+    assert swarm.completed(["robots"]).robots == swarm.robots
     capsys.readouterr()
     assert mast("evaluate", "navigation", *given, "--agents", 4, "--out", tmp_path / "s") == 2
-    assert "has 3 robots per environment but 4 were asked" in one_line(capsys)
+    assert "has 3 robots per environment but 4 were asked: give that number, or none" in one_line(capsys)
     file.write_text("\n".join(["environment,kind,x,y", *rows, "0,robot,20.0,0", "0,goal,1,1"]))
     assert mast("evaluate", "navigation", *given, "--out", tmp_path / "s") == 2
     assert "line 8: a robot on the spot of the one in line 3; move one of them" in one_line(capsys)

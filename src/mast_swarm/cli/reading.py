@@ -77,8 +77,12 @@ def in_one_line(box: str, prog: str) -> str:
 
 def completed(config: Any, args: list[str]) -> Any:
     """A config whose world took what follows from files, but for what the command line gives."""
-    given = [name for name in own_names(config.world) if option(args, f"--{name.replace('_', '-')}") is not None]
-    return replace(config, world=config.world.completed(given))
+    return replace(config, world=config.world.completed(given_in(args, own_names(config.world))))
+
+
+def given_in(args: list[str], names: Iterable[str]) -> list[str]:
+    """Those of these settings that the command line gives."""
+    return [name for name in names if option(args, f"--{name.replace('_', '-')}") is not None]
 
 
 def own_names(config: Any, *without: str) -> list[str]:

@@ -150,6 +150,13 @@ class SwarmConfig:
         """Seconds of the mission per hop."""
         return self.dt if self.delay is None else self.delay
 
+    def completed(self, given: Sequence[str]) -> SwarmConfig:
+        """The same settings, those that follow from a file taken from it: as many robots as it has, with those that
+        join. given: names of those that people set."""
+        named = [*given, "agents"] if "robots" in given else given
+        world = self.settled.completed(named)
+        return replace(self, world=world, robots=world.agents - self.joining)
+
     @property
     def settled(self) -> WorldConfig:
         """The world's settings, with a place for every robot."""
