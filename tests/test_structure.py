@@ -25,7 +25,7 @@ TASKS = names()
 RANKS = {
     "errors": 0,
     "robot": 1,
-    "zoo": 0,
+    "zoo": 1,
     "chance": 0,
     "kernels": 0,
     "steady": 0,

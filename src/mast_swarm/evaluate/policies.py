@@ -39,8 +39,8 @@ def find_learned(name: str | Path, task: str) -> str:
         raise MastError(f"a policy to load is of type {type(name).__name__}: give a name from `mast list`, or a folder")
     name = str(name)
     shipped, own = _shipped(name, task), tasks.find(task)
-    if shipped is None and (Path(name) / "best" / zoo.CONFIG_FILE).exists():
-        raise MastError(f"'{name}' is a training run: give {Path(name) / 'best'} or {Path(name) / 'last'}")
+    if shipped is None:
+        zoo.check_no_run(Path(name))
     if shipped is not None or Path(name).exists():
         return shipped or name
     if own.has_controller(name):
