@@ -183,6 +183,20 @@ def test_small_teams(agents: int, tmp_path: Path, policy_folder: Path) -> None:
     assert (tmp_path / "r" / "replay.html").exists()
 
 
+def test_a_policy_of_a_world_with_other_scales_says_so(
+    tmp_path: Path, policy_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(policy_folder, tmp_path / "run" / "best")
+    then = {"dt": 1.0, "max_speed": 2.0, "length_scale": 20.0, "agents": 500}
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"world": then}))
+    given = (*SMALL, "--policy", "lsap", tmp_path / "run" / "best")
+    assert mast("evaluate", "navigation", *given, "--out", tmp_path / "a") == 0
+    told = "run/best learned in a world with other scales: give --max-speed 2.0 --length-scale 20.0 for that one\n"
+    assert capsys.readouterr().err == told
+    assert mast("evaluate", "navigation", *given, "--max-speed", 2, "--length-scale", 20, "--out", tmp_path / "b") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_delay_of_nobody_s_messages_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for policies, told in ((("dhba-1",), True), (("dhba-1", "dhba-1-relay"), False)):
         given = ("--policy", *policies, "--delay", 1, "--out", tmp_path / policies[-1])

@@ -85,10 +85,13 @@ def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[
     """Run with progress bars, show the tables, draw; the summary, and what each file is -> its path."""
     from rich.console import Console
 
+    from mast_swarm.evaluate.policies import differing
     from mast_swarm.evaluate.run import Interrupted, evaluate
     from mast_swarm.view.report import report
     from mast_swarm.view.terminal import bars, paired_table, result_table
 
+    for line in differing(config.world, config.policy):
+        print(line, file=sys.stderr)
     with bars() as bar:
         folder, summary = evaluate(task.name, config, bar(""))
     console = Console()

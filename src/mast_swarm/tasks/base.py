@@ -68,6 +68,8 @@ class WorldConfig:
     goals: ClassVar[bool] = False  # whether its observations have goals, which a clairvoyant policy sees
     starts_may_fail: ClassVar[bool] = False  # whether a start state may be impossible for one seed and not for another
 
+    scales: ClassVar[tuple[str, ...]] = ("dt", "max_speed")  # settings that say what observed numbers and commands mean
+
     agents: int = 32
     """Number of robots."""
     dt: float = 1.0
