@@ -505,6 +505,21 @@ def test_a_demo_shows_whom_it_is_told_to(
     assert (config["policy"], config["delay"]) == (["dhba-1", "lsap", "mast-m"], 0.5)
 
 
+@pytest.mark.parametrize("agents", [1, 3])
+def test_a_demo_of_few_robots_starts_otherwise(
+    agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ("demo", "--agents", agents, "--steps", 2, "--policy", "dhba-1")
+    assert mast(*few) == 0
+    assert capsys.readouterr().err == ""  # nobody gave a delay, which would have changed nothing
+    assert json.loads(Path("runs/demo/config.json").read_text())["scenario"] == "clusters"
+    assert mast(*few, "--scenario", "clusters-5-5") == 2
+    assert "clusters of 5 but there are" in one_line(capsys)
+    assert mast(*few, "--delay", 2) == 0
+    assert capsys.readouterr().err == "--delay 2 changed nothing: no policy here sends messages\n"
+
+
 def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"0,{kind},{x},{y}" for kind, y in (("robot", 0), ("goal", 30)) for x in (0, 20, 40)]
     file = tmp_path / "starts.csv"

@@ -502,6 +502,11 @@ def test_metrics(found: Any, finding: str) -> None:
     assert set(wrong) == {f"metrics are finite numbers: {finding}"}
 
 
+def test_a_metric_of_the_task_that_is_no_tensor_is_told_once() -> None:
+    wrong = mending(Measured({"spread": 1.0}), strolling())
+    assert set(wrong) == {"metrics are finite numbers: metric spread is float: expected a tensor [3]"}
+
+
 def test_a_metric_that_the_world_does_not_measure() -> None:
     wrong = mending(Strolling(Config()), strolling(others=(Metric("speed"),)))
     assert set(wrong) == {"metrics are finite numbers: the task's metric speed is not among those of the world: spread"}

@@ -24,6 +24,7 @@ from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
 from mast_swarm.survey import sights_of
 from mast_swarm.tasks.base import COLUMNS, Controller, FunctionController, Task, numbered
+from mast_swarm.tasks.registry import find
 from mast_swarm.tasks.world import State, World
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.view.choose import check_shown, view_for
@@ -305,11 +306,11 @@ def _metrics(world: AnyWorld, task: Task | None) -> Findings:
             elif not bool(torch.isfinite(value.float()).all()):
                 yield f"metric {name} is not finite"
         for metric in task.shown if task is not None else ():
-            shown = found.get(metric.name)
+            shown, (low, high) = found.get(metric.name), metric.limits
             if shown is None:
                 known = ", ".join(found)
                 yield f"the task's metric {metric.name} is not among those of the world: {known}"
-            elif not bool(((shown >= metric.limits[0]) & (shown <= metric.limits[1])).all()):
+            elif isinstance(shown, Tensor) and not bool(((shown >= low) & (shown <= high)).all()):
                 yield f"metric {metric.name} leaves its limits {metric.limits}"
     if task is not None and task.reward is not None:
         reward, team = task.part("reward")(world, state, command, after), state.positions.shape[:2]
@@ -368,7 +369,7 @@ def _controls(world: AnyWorld, task: Task) -> Findings:
 
 
 def _shows(world: AnyWorld, task: Task) -> Findings:
-    view = view_for(task)
+    view = view_for(find(task))  # a recording has the name of a known task
     ran = rollout(world, lambda state, observation: 0 * state.positions, SEEDS[:1], 1, name="robots at rest", record=1)
     try:
         check_shown(view, ran.recordings[0])

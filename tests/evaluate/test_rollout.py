@@ -248,6 +248,8 @@ def test_bad_input_is_named(world: Navigation, policy_folder: Path, tmp_path: Pa
         rollout(world, "lsapp", [0], 3)
     with pytest.raises(MastError, match="no policy folder 'runs/nowhere/best'"):
         rollout(world, "runs/nowhere/best", [0], 3)
+    with pytest.raises(MastError, match=r"a channel is of type float: give mast_swarm\.Channel"):
+        rollout(world, "dhba-1-relay", [0], 3, channel=1.0)  # type: ignore[arg-type]
     with pytest.raises(MastError, match=r"takes observations of shape \[14\] but this world gives \[18\]"):
         rollout(Navigation(NavigationConfig(agents=16, observed=4)), str(policy_folder), [0], 3)
     Policy(PolicyConfig(task="coverage", layers=1, heads=1, head_dim=4)).save(tmp_path / "other")
