@@ -23,20 +23,8 @@ if TYPE_CHECKING:
 _Sampler = TypeVar("_Sampler", bound=Callable[..., Any])
 _NUMBER = re.compile("(?<![A-Za-z0-9])K(?![A-Za-z0-9])")  # in the name of a family of controllers
 # Columns of tables and of a training run's log, which no metric may be called.
-_SETTINGS = (
-    "policy",
-    "task",
-    "scenario",
-    "agents",
-    "delay",
-    "loss",
-    "failure",
-    "relay_radius",
-    "max_age",
-    "safe",
-    "seed",
-)
-COLUMNS = frozenset((*_SETTINGS, "start", "episode", "episode_seed", "t", "epoch", "samples_per_second", "seconds"))
+_KEYS = {"policy", "task", "scenario", "agents", "delay", "loss", "failure", "relay_radius", "max_age", "safe", "seed"}
+COLUMNS = _KEYS | {"start", "episode", "episode_seed", "t", "epoch", "samples_per_second", "seconds"}
 ROBOT_BYTES = 2_100  # of a robot in a world without maps, at the worst moment of a step; seen in `mast bench world`
 
 
