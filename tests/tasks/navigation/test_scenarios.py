@@ -148,7 +148,7 @@ def test_start_states_from_a_file(tmp_path):
         (["0,robot,one,2"], "line 2: 'one,2' is not two numbers"),
         (["0,robot,nan,2"], "line 2: x,y is nan"),
         (["0,robot,1e39,2"], "line 2: x,y is 1e.39,2.0; give metres, at most"),
-        (['0,robot,"1,2', "0,goal,1,2"], "line 3: unexpected end of data; look for a quote that is not closed"),
+        (['0,robot,"1,2', "0,goal,1,2"], "line 2: unexpected end of data; look for a quote that is not closed"),
         (["0,robot,1,2"], "environment 0 has 0 goals"),
         ([], "no rows"),
     ],

@@ -40,12 +40,15 @@ def _environments(path: str) -> list[tuple[np.ndarray, np.ndarray]]:
 @lru_cache(maxsize=8)
 def _read(path: str, modified: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """All environments of a file; read once, and again only when the file changes."""
+    begun = 1
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins it with a mark
-            lines = csv.reader(file, strict=True)
-            rows = list(lines)
+            rows = []
+            for row in (lines := csv.reader(file, strict=True)):
+                rows.append(row)
+                begun = lines.line_num + 1  # the next row
     except csv.Error as error:
-        raise MastError(f"{path} line {lines.line_num}: {error}; look for a quote that is not closed") from None
+        raise MastError(f"{path} line {begun}: {error}; look for a quote that is not closed") from None
     except (OSError, UnicodeDecodeError) as error:
         raise MastError(f"cannot read start states from {path}: {error}") from None
     if not rows or [cell.strip() for cell in rows[0]] != _COLUMNS:
