@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ import mast_swarm
 from mast_swarm.cli import main
 from mast_swarm.cli.reading import grouped, option
 from mast_swarm.cli.verbs import TOPICS
+from mast_swarm.errors import MastError
+from mast_swarm.interop.episodes import Episodes
+from mast_swarm.swarm.config import swarm_defaults
+from mast_swarm.tasks.registry import find
 from mast_swarm.view.terminal import result_table
 from shared import mast, one_line, use_zoo
 from strolling import own_tasks
@@ -176,6 +181,20 @@ def test_small_teams(agents: int, tmp_path: Path, policy_folder: Path) -> None:
     policies = ("--policy", "lsap", "dhba-8", policy_folder)
     assert mast("evaluate", "navigation", *given, *policies, "--out", tmp_path / "r") == 0
     assert (tmp_path / "r" / "replay.html").exists()
+
+
+def test_a_policy_of_a_world_with_other_scales_says_so(
+    tmp_path: Path, policy_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(policy_folder, tmp_path / "run" / "best")
+    then = {"dt": 1.0, "max_speed": 2.0, "length_scale": 20.0, "agents": 500}
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"world": then}))
+    given = (*SMALL, "--policy", "lsap", tmp_path / "run" / "best")
+    assert mast("evaluate", "navigation", *given, "--out", tmp_path / "a") == 0
+    told = "run/best learned in a world with other scales: give --max-speed 2.0 --length-scale 20.0 for that one\n"
+    assert capsys.readouterr().err == told
+    assert mast("evaluate", "navigation", *given, "--max-speed", 2, "--length-scale", 20, "--out", tmp_path / "b") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_delay_of_nobody_s_messages_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -358,6 +377,19 @@ def test_an_interrupt_as_results_are_joined_says_how_to_go_on(
     assert mast("evaluate", "navigation", *given, "--resume") == 0
 
 
+def test_tables_are_printed_before_anything_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undrawn(folder: Path) -> None:
+        raise MastError("it cannot be drawn")
+
+    monkeypatch.setattr("mast_swarm.view.report.report", undrawn)
+    given = ("--policy", "lsap", "--agents", 9, "--episodes", 1, "--steps", 2, "--out", tmp_path / "run")
+    assert mast("evaluate", "navigation", *given) == 2
+    told = capsys.readouterr()
+    assert "lsap" in told.out and told.err == "mast: it cannot be drawn\n"
+
+
 def test_a_run_that_is_not_there_begins_anew_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--policy", "lsap", "--agents", 9, "--episodes", 1, "--steps", 2, "--out", tmp_path / "run", "--resume")
     told = f"{tmp_path / 'run'} is not there yet: the run begins anew"
@@ -495,6 +527,21 @@ def test_a_setting_without_an_end_is_named(tmp_path: Path, capsys: pytest.Captur
     assert "reach is inf, which config.json cannot hold: give a finite number" in one_line(capsys)
 
 
+@pytest.mark.parametrize("agents", [1, 3])
+def test_a_demo_of_few_robots_starts_otherwise(
+    agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ("demo", "--agents", agents, "--steps", 2, "--policy", "dhba-1")
+    assert mast(*few) == 0
+    assert capsys.readouterr().err == ""  # nobody gave a delay, which would have changed nothing
+    assert json.loads(Path("runs/demo/config.json").read_text())["scenario"] == "clusters"
+    assert mast(*few, "--scenario", "clusters-5-5") == 2
+    assert "clusters of 5 but there are" in one_line(capsys)
+    assert mast(*few, "--delay", 2) == 0
+    assert capsys.readouterr().err == "--delay 2 changed nothing: no policy here sends messages\n"
+
+
 def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"0,{kind},{x},{y}" for kind, y in (("robot", 0), ("goal", 30)) for x in (0, 20, 40)]
     file = tmp_path / "starts.csv"
@@ -506,9 +553,17 @@ def test_as_many_robots_as_the_file_has(tmp_path: Path, capsys: pytest.CaptureFi
         "navigation", policy="lsap", episodes=1, steps=3, scenario=f"file:{file}", out=tmp_path / "p"
     )
     assert json.loads((folder / "config.json").read_text())["agents"] == 3
+    assert Episodes("navigation", scenario=f"file:{file}").agents == 3
+    tiny = {"epochs": 1, "environments": 2, "steps": 2, "batch": 2, "replay": 8, "validation": 1, "validation_steps": 1}
+    run = mast_swarm.train("navigation", tmp_path / "t", recipe="tiny", scenario=f"file:{file}", device="cpu", **tiny)
+    assert json.loads((run / "config.json").read_text())["world"]["agents"] == 3
+    swarm = replace(swarm_defaults(find("navigation"), "navigation"), join=("1@3",))
+    swarm = replace(swarm, world=replace(swarm.world, scenario=f"file:{file}"))
+    assert swarm.completed([]).robots == 2 and swarm.completed([]).settled.agents == 3  # one joins
+    assert swarm.completed(["robots"]).robots == swarm.robots
     capsys.readouterr()
     assert mast("evaluate", "navigation", *given, "--agents", 4, "--out", tmp_path / "s") == 2
-    assert "has 3 robots per environment but 4 were asked" in one_line(capsys)
+    assert "has 3 robots per environment but 4 were asked: give that number, or none" in one_line(capsys)
     file.write_text("\n".join(["environment,kind,x,y", *rows, "0,robot,20.0,0", "0,goal,1,1"]))
     assert mast("evaluate", "navigation", *given, "--out", tmp_path / "s") == 2
     assert "line 8: a robot on the spot of the one in line 3; move one of them" in one_line(capsys)

@@ -25,7 +25,7 @@ TASKS = names()
 RANKS = {
     "errors": 0,
     "robot": 1,
-    "zoo": 0,
+    "zoo": 1,
     "chance": 0,
     "kernels": 0,
     "steady": 0,
@@ -61,6 +61,7 @@ BESIDE = {
     "train": {"evaluate"},  # the loop, and validation
     "paper": {"view"},  # figures
     "play": {"interop"},  # policies as files for a browser
+    "testing": {"view"},  # whether recordings can be shown
     "swarm": {"view", "interop"},  # its replay, and the policies that its robots run
 }
 # What a task brings for the engines, which its record names and nothing of its own imports.

@@ -47,8 +47,10 @@ def mending(world: Any, task: Any = None) -> list[str]:
 
 def test_a_good_world_passes_every_check() -> None:
     passed = check_world(Strolling(Config()), strolling())
-    assert len(passed) == 8 and all(line.startswith("ok: ") for line in passed)
-    assert check_world(Strolling(Config())) == passed[:-1]  # without its task there are no controllers
+    assert len(passed) == 10 and all(line.startswith("ok: ") for line in passed)
+    assert (
+        check_world(Strolling(Config())) == passed[:-3]
+    )  # without its task there are no controllers, views and commands
 
 
 @pytest.mark.parametrize("directed", [False, True])
@@ -61,16 +63,16 @@ def test_navigation_passes(directed: bool) -> None:
         wrong = mending(Navigation(config), task)
         assert len(wrong) == 1 and "explorer and searcher-K need links that carry both ways" in wrong[0]
         task = replace(task, controllers=left)
-    assert len(check_world(Navigation(config), task)) == 8
+    assert len(check_world(Navigation(config), task)) == 10
 
 
 def test_coverage_passes() -> None:
-    assert len(check_world(Coverage(SMALL_COVERAGE), find("coverage"))) == 8
+    assert len(check_world(Coverage(SMALL_COVERAGE), find("coverage"))) == 10
 
 
 @pytest.mark.parametrize("example", ["rendezvous", "flocking"])
 def test_examples_pass(example: str) -> None:
-    assert len(check_task(find(f"{EXAMPLES / example}.py"), "cpu")) == 8
+    assert len(check_task(find(f"{EXAMPLES / example}.py"), "cpu")) == 10
 
 
 def test_random_states_are_left_as_they_were() -> None:
@@ -500,10 +502,59 @@ def test_metrics(found: Any, finding: str) -> None:
     assert set(wrong) == {f"metrics are finite numbers: {finding}"}
 
 
+def test_a_metric_of_the_task_that_is_no_tensor_is_told_once() -> None:
+    wrong = mending(Measured({"spread": 1.0}), strolling())
+    assert set(wrong) == {"metrics are finite numbers: metric spread is float: expected a tensor [3]"}
+
+
 def test_a_metric_that_the_world_does_not_measure() -> None:
     wrong = mending(Strolling(Config()), strolling(others=(Metric("speed"),)))
     assert set(wrong) == {"metrics are finite numbers: the task's metric speed is not among those of the world: spread"}
-    assert len(check_world(Measured({"speed": torch.zeros(3)}), strolling(others=(Metric("speed"),)))) == 8
+    assert len(check_world(Measured({"speed": torch.zeros(3)}), strolling(others=(Metric("speed"),)))) == 10
+
+
+@pytest.mark.parametrize("name", ["delay", "episode", "agents"])
+def test_a_metric_is_not_called_as_a_column_of_tables(name: str) -> None:
+    wrong = mending(Measured({"spread": torch.zeros(3), name: torch.zeros(3)}), strolling())
+    assert set(wrong) == {
+        f"metrics are finite numbers: metric {name} has the name of a column of tables: give it another"
+    }
+
+
+# What is shown.
+
+
+class Framed(Strolling):
+    def frame(self, state: State, observation: Any) -> dict[str, Tensor]:
+        return {"speed": state.positions[..., 0]}
+
+
+def test_what_recordings_keep_can_be_shown() -> None:
+    wrong = mending(Framed(Config()), strolling())
+    assert wrong == [
+        "recordings can be shown: the recording of robots at rest has no links: let frame give "
+        "{**super().frame(state, observation), ...}, or give the task a view of its own"
+    ]
+
+
+# Settings.
+
+
+@dataclass(frozen=True)
+class Delayed(Config):
+    """Robots stroll, and sense late."""
+
+    delay: float = 0.0
+    """Of what they sense, s."""
+
+
+def test_a_setting_is_not_called_as_an_option_of_a_command() -> None:
+    wrong = mending(Strolling(Delayed()), strolling(Config=Delayed, name="delayed"))
+    assert wrong == [
+        f"settings have names of their own: Delayed has a setting 'delay', which is an option of `mast {verb}` too: "
+        "give the world's another name"
+        for verb in ("evaluate", "demo")
+    ]
 
 
 # Recordings and samples.
@@ -646,7 +697,7 @@ def test_arrays_and_not_numbers_are_told_once() -> None:
 
 
 def test_a_team_of_any_size_is_checked() -> None:
-    assert len(check_task(find("strolling"), "cpu", agents=1)) == 8
+    assert len(check_task(find("strolling"), "cpu", agents=1)) == 10
     with pytest.raises(MastError, match="a team needs at least 1 robot"):
         check_task(find("strolling"), "cpu", agents=0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -233,6 +234,15 @@ class Lost:
         return torch.full((1, 16, 2), torch.nan)
 
 
+def test_a_metric_that_is_not_finite_is_named(world: Navigation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def metrics(state: Any) -> dict[str, torch.Tensor]:
+        return {"good": state.step.float(), "bad": torch.where(state.step < 2, 1.0, torch.inf)}
+
+    monkeypatch.setattr(world, "metrics", metrics)
+    with pytest.raises(MastError, match=r"metric bad of navigation is inf at t = 2 s of seed 7, driven by 'lsap'"):
+        rollout(world, "lsap", [7, 8], 3)
+
+
 def test_bad_input_is_named(world: Navigation, policy_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MastError, match="command of robot 0 in environment 0 is not finite"):
         rollout(world, Lost(), [0], 3)
@@ -243,6 +253,8 @@ def test_bad_input_is_named(world: Navigation, policy_folder: Path, tmp_path: Pa
         rollout(world, "lsapp", [0], 3)
     with pytest.raises(MastError, match="no policy folder 'runs/nowhere/best'"):
         rollout(world, "runs/nowhere/best", [0], 3)
+    with pytest.raises(MastError, match=r"a channel is of type float: give mast_swarm\.Channel"):
+        rollout(world, "dhba-1-relay", [0], 3, channel=1.0)  # type: ignore[arg-type]
     with pytest.raises(MastError, match=r"takes observations of shape \[14\] but this world gives \[18\]"):
         rollout(Navigation(NavigationConfig(agents=16, observed=4)), str(policy_folder), [0], 3)
     Policy(PolicyConfig(task="coverage", layers=1, heads=1, head_dim=4)).save(tmp_path / "other")

@@ -34,6 +34,7 @@ from mast_swarm.interop.gymnasium import TeamEnv as GymnasiumEnv
 from mast_swarm.interop.gymnasium import TeamVectorEnv
 from mast_swarm.interop.pettingzoo import TeamParallelEnv
 from mast_swarm.interop.torchrl import TeamEnv, make_actor, make_critic
+from mast_swarm.model import LPAC, LPACConfig
 from mast_swarm.tasks.registry import find, names
 from mast_swarm.testing import check_world
 from strolling import Config, own_tasks, strolling
@@ -358,6 +359,10 @@ def test_a_reward_is_checked(wrong: Any, finding: str) -> None:
         (
             lambda: make_actor(mast_swarm.Policy(replace(SMALL, exploration_time=20.0))),
             "the policy explores, so that its prediction is no command",
+        ),
+        (
+            lambda: make_actor(LPAC(LPACConfig(layers=1, width=8))),  # type: ignore[arg-type]
+            "a policy of kind lpac is no TorchRL actor: give a MAST policy",
         ),
         (lambda: make_actor(mast_swarm.Policy(SMALL), scale=0.0), "scale is 0.0: give a positive number"),
         (lambda: TeamVectorEnv("navigation", 2, agents=4).reset(seed=[1, None]), "some environments are given no seed"),

@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from mast_swarm import zoo
 from mast_swarm.errors import MastError
+from mast_swarm.interop.hub import from_pretrained
+from mast_swarm.interop.onnx import policy_folder
 from mast_swarm.model import LPAC, LPACConfig, Policy, PolicyConfig, learned, load_learned, policy
 from mast_swarm.model.config import ModelConfig
 from mast_swarm.tasks.coverage.recipes import MAST as COVERAGE
@@ -98,6 +100,16 @@ def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     Policy(SMALL, seed=2).save(tmp_path / "p", overwrite=True)
     assert (tmp_path / "p" / "model.safetensors").read_bytes() != before
     assert [f.name for f in tmp_path.iterdir()] == ["p"]
+
+
+def test_a_training_run_is_no_policy_and_says_where_its_policies_are(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"world": {}, "policy": {}}')
+    for name in ("best", "last"):
+        Policy(SMALL).save(tmp_path / name)
+    for load in (Policy.load, from_pretrained, policy_folder):
+        with pytest.raises(MastError, match=r"is a training run: give .*best or .*last"):
+            load(tmp_path)
+    assert Policy.load(tmp_path / "best").config == SMALL
 
 
 def test_an_empty_folder_is_filled_and_a_file_is_not(tmp_path: Path) -> None:

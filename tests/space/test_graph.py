@@ -48,6 +48,14 @@ def sparse(graph: Graph, b: int) -> coo_matrix:
     return coo_matrix((np.ones(len(source)), (source, target)), shape=(n, n)).tocsr()
 
 
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("robots", [1, 3, 4])
+def test_no_robot_hears_itself_however_few_there_are(robots: int, directed: bool) -> None:
+    points = torch.rand(2, robots, 2, generator=torch.Generator().manual_seed(1))
+    links = neighbour_graph(nearest(points, points, 3, exclude_self=True)[1], directed=directed).adjacency()
+    assert links.sum() == 2 * robots * (robots - 1) and not links.diagonal(dim1=1, dim2=2).any()
+
+
 @settings(deadline=None, max_examples=50)
 @given(graphs())
 def test_components(graph):

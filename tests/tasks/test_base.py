@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ import mast_swarm
 from mast_swarm import Demo, MastError, Metric, Policy, PolicyConfig, Task, WorldConfig, register, rollout
 from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.tasks import registry as base
-from mast_swarm.tasks.base import FunctionController
+from mast_swarm.tasks.base import COLUMNS, FunctionController
 from mast_swarm.tasks.registry import find, names, task_of
 from shared import mast, one_line
 from strolling import ONE_FILE, AtSpeed, Config, Eastwards, Strolling, inwards, one_file, strolling
@@ -366,6 +367,15 @@ def test_two_files_may_have_one_name_but_not_two_tasks(tmp_path: Path) -> None:
     assert find("filed") is tasks[0]
 
 
+def test_the_name_of_an_installed_task_is_refused_at_once(tmp_path: Path) -> None:
+    file = one_file(tmp_path, ONE_FILE.replace('"filed"', '"navigation"'))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(TESTS)])}
+    command = [sys.executable, "-m", "mast_swarm", "train", str(file), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)  # where nothing is known yet
+    assert done.stderr == "mast: there is a task 'navigation' already: give yours another name\n"
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_task_that_was_refused_leaves_no_trace(tmp_path: Path) -> None:
     file = one_file(tmp_path, ONE_FILE.replace('"filed"', '"navigation"'))
     with pytest.raises(MastError, match="there is a task 'navigation' already"):
@@ -434,6 +444,54 @@ def test_a_metric_that_the_world_does_not_measure(
         tiny = "--epochs 1 --environments 2 --steps 2 --batch 2 --replay 4 --validation 1 --validation-steps 1"
         assert mast("train", file, *tiny.split(), "--device", "cpu", "--out", tmp_path / "t") == 2
     assert "spraed" in one_line(capsys)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "train"])
+@pytest.mark.parametrize("name", ["delay", "t", "seconds"])
+def test_a_metric_that_is_called_as_a_column_of_tables_is_refused_before_anything_runs(
+    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = f"""class Measured(Strolling):
+    def metrics(self, state): return {{"{name}": state.positions[:, 0, 0]}}
+
+def outwards"""
+    text = ONE_FILE.replace("def outwards", measured, 1).replace("Config, Strolling", "Config, Measured")
+    file = one_file(tmp_path, text.replace('Metric("spread"', f'Metric("{name}"'))
+    assert mast(verb, file, "--device", "cpu", "--out", tmp_path / "r") == 2
+    assert f"called '{name}', as a column of tables is: give it another name" in one_line(capsys)
+    assert not (tmp_path / "r").exists()
+
+
+def test_tables_have_no_other_columns(tmp_path: Path) -> None:
+    file = one_file(tmp_path)
+    assert small_evaluation(file, tmp_path, "inwards") == 0
+    table = pq.read_table(tmp_path / "r" / "episodes.parquet")
+    assert set(table.column_names) == (COLUMNS - {"epoch", "samples_per_second", "seconds"}) | {"spread"}
+    tiny = "--epochs 1 --environments 2 --steps 2 --batch 2 --replay 4 --validation 1 --validation-steps 1"
+    assert mast("train", file, *tiny.split(), "--device", "cpu", "--out", tmp_path / "t") == 0
+    row = json.loads((tmp_path / "t" / "metrics.jsonl").read_text().splitlines()[0])
+    assert set(row) < COLUMNS | {"spread"}
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "args"),
+    [
+        ("delay", "evaluate", ["evaluate", "FILE"]),
+        ("delay", "evaluate", ["train", "FILE"]),  # before it learns what could never be evaluated
+        ("delay", "demo", ["demo", "--task", "FILE"]),
+        ("epochs", "train", ["train", "FILE"]),
+        ("heads", "train", ["train", "FILE"]),
+        ("recipe", "train", ["train", "FILE"]),
+        ("robots", "swarm", ["swarm", "--task", "FILE", "--policy", "some"]),
+    ],
+)
+def test_a_setting_that_is_called_as_an_option_is_told(
+    name: str, verb: str, args: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = f'    """Number of robots."""\n    {name}: int = 3\n    """Of ours."""'
+    file = one_file(tmp_path, ONE_FILE.replace('    """Number of robots."""', own))
+    assert mast(*(str(file) if word == "FILE" else word for word in args)) == 2
+    assert f"has a setting '{name}', which is an option of `mast {verb}` too" in one_line(capsys)
 
 
 def test_results_state_what_the_settings_say(tmp_path: Path) -> None:

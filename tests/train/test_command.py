@@ -50,6 +50,14 @@ def test_a_run_from_the_command_line_is_gone_on_with(
     assert "world.sigma [6.0, 8.0] -> [6.0, 9.0]" in capsys.readouterr().err
 
 
+def test_start_states_that_cannot_be_leave_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    given = ("--recipe", "tiny", "--agents", 6, "--device", "cpu", "--out", out)
+    assert mast("train", "navigation", *given, "--scenarios", "clusters-5", "clusters-10") == 2
+    assert "clusters-10" in capsys.readouterr().err
+    assert not out.exists()  # the same --out can be given again
+
+
 def test_a_recipe_of_another_task_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert mast("train", "navigation", "--recipe", "lpac-k3") == 2
     assert "unknown recipe 'lpac-k3'" in capsys.readouterr().err

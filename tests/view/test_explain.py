@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from PIL import Image
 
 import mast_swarm
@@ -221,6 +222,9 @@ def test_the_plot(tmp_path: Path) -> None:
     for name in ("goals", "delayed", "alone"):
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.width > 1500 and len(np.unique(np.asarray(picture.convert("L").resize((60, 30))))) > 5
+    figure = Figure()
+    explain(policy, alone.observe(alone.reset([1])), 0)._table(figure)
+    assert figure.axes[0].get_ylim() == (0, 1)  # no age is negative, also where all news is new
     with pytest.raises(MastError, match=r"cannot write a plot as x\.txt"):
         explain(policy, alone.observe(alone.reset([1])), 0).plot(tmp_path / "x.txt")
 

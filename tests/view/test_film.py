@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,16 @@ def test_a_gif_moves(recordings: list[mast_swarm.Recording], tmp_path: Path) -> 
         last = np.asarray(picture.convert("RGB")).astype(int)
     assert first.shape[1] > 1.7 * first.shape[0]  # side by side
     assert (np.abs(first - last).max(-1) > 60).mean() > 0.002
+
+
+def test_long_names_are_not_cut(recordings: list[mast_swarm.Recording], tmp_path: Path) -> None:
+    long = "a_very_long_folder_name_of_a_policy_that_was_trained_on_a_tuesday"
+    named = [replace(recordings[0], policy=long), *recordings[1:]]
+    with Image.open(film(named, tmp_path / "long.gif")) as picture:
+        shown = np.asarray(picture.convert("L"))
+    assert (shown[:, :2] > 230).all() and (shown[-2:] > 230).all()
+    middle = shown.shape[1] // 2
+    assert (shown[-60:, middle - 4 : middle + 4] > 230).all()  # the other one's name is apart from it
 
 
 def test_an_mp4_is_as_long_as_it_should_be(recordings: list[mast_swarm.Recording], tmp_path: Path) -> None:

@@ -59,6 +59,18 @@ def test_metric_curves_takes_one_point_and_more_policies_than_colours(tmp_path: 
     assert (policy_colour(9), policy_dash(9)) != (policy_colour(1), policy_dash(1))
 
 
+LONG = "a_very_long_folder_name_of_a_policy_that_was_trained_on_a_tuesday"
+
+
+@pytest.mark.parametrize("names", [[*map(str, range(13)), LONG], [f"{LONG}{number}" for number in range(8)]])
+def test_a_long_legend_leaves_the_curves_their_room(names: list[str], tmp_path: Path) -> None:
+    image = pixels(metric_curves({name: curve(0.9) for name in names}, tmp_path / "many.png", label="cost"))
+    last = np.abs(image - np.rint(np.array(to_rgb(policy_colour(len(names) - 1))) * 255)).max(axis=2) <= 3
+    drawn = np.flatnonzero(last.sum(axis=1) > 3)  # rows; in the legend those of its sample, at the bottom
+    assert drawn[drawn < image.shape[0] // 2].size > 100
+    assert (image[:, :2] == 255).all() and (image[:, -2:] == 255).all() and (image[-2:] == 255).all()
+
+
 @pytest.mark.parametrize(
     ("curves", "message"),
     [
@@ -100,7 +112,8 @@ def test_nothing_is_cut_off(
     tmp_path: Path, make_recording: MakeRecording, make_cover: Callable[..., Recording]
 ) -> None:
     two = [make_recording(), make_recording(policy="two")]
-    for number, drawn in enumerate(([make_recording()], [make_cover()], two)):
+    long = [make_recording(policy=LONG)]
+    for number, drawn in enumerate(([make_recording()], [make_cover()], two, long)):
         for times in ([0.0], [0.0, 10.0, 20.0]):
             image = pixels(frames(drawn, tmp_path / f"{number}-{len(times)}.png", times))
             edge = (

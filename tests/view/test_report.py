@@ -22,7 +22,7 @@ from mast_swarm.evaluate.run import evaluate
 from mast_swarm.tasks.navigation.config import NavigationConfig
 from mast_swarm.tasks.registry import find
 from mast_swarm.view.choose import task_view
-from mast_swarm.view.report import _line, replay_folder, report
+from mast_swarm.view.report import _line, _title, load_recordings, replay_folder, report
 from mast_swarm.view.terminal import paired_table, result_table
 
 EPISODES = 5
@@ -111,6 +111,13 @@ def test_curves_say_who_hears_late(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert both[0] == ["dhba-2 (no delay)", "dhba-2-relay (delay 1 s per hop)"] and "delay" not in both[1]
     assert late[0] == ["dhba-2-relay"] and late[1].endswith("\ndelay 1 s per hop, loss 0.25 per link and hop")
     assert soon[0] == ["dhba-2"] and "\n" not in soon[1]
+
+
+def test_one_robot_is_one(tmp_path: Path) -> None:
+    folder, _ = evaluate("navigation", policy="dhba-1", agents=1, episodes=1, steps=2, record=1, out=tmp_path / "one")
+    assert _title(pq.read_table(folder / "episodes.parquet")) == "navigation: clusters, 1 robot, 1 start state"
+    one = load_recordings(folder)[0]
+    assert "1 robot" in task_view("navigation").embedded(one)["facts"]
 
 
 def test_curves_are_of_the_tasks_metric(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from mast_swarm.cli.reading import UNSET, completed, option, own_names, parse, task_in
+from mast_swarm.cli.reading import UNSET, completed, given_in, option, own_names, parse, task_in
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.config import TOPICS, DemoConfig, EvaluateConfig, defaults, demo_defaults
 from mast_swarm.tasks import DEFAULT
@@ -23,7 +23,7 @@ def demo(args: list[str]) -> None:
     shown = task.default_demo
     topics = {"the world": own_names(demo_defaults(task, given).world, "task", "steps", "seed")}
     config = parse(DemoConfig, args, "mast demo", demo_defaults(task, given), topics)
-    config = completed(config, args)
+    config = _usual(completed(config, args), task, args)
     chosen = config.evaluation(shown.policies, config.out or Path("runs/demo"))
     if config.out is not None:
         _check_unused(config.out)
@@ -33,12 +33,24 @@ def demo(args: list[str]) -> None:
         prepare(task.name, chosen)  # the last demo stays if this one cannot begin
         _clear_demo(Path("runs/demo"))
     summary, made = _evaluate(task, chosen)
+    _tell_idle(config.delay, summary)
     last = max(row["t"] for row in summary["rows"])
     outcome = shown.outcome or f"has a {task.metric.words} of {{{task.metric.name}:.{task.metric.digits}f}}"
     for policy in dict.fromkeys(row["policy"] for row in summary["rows"]):
         rows = [row for row in summary["rows"] if row["policy"] == policy and row["t"] == last]
         print(f"{policy} {outcome.format(**{row['metric']: row['mean'] for row in rows})} after {last:g} s")
     print(f"open in a browser: {made['replay'].resolve()}")
+
+
+def _usual(config: DemoConfig, task: Task, args: list[str]) -> DemoConfig:
+    """The demo's settings; where so few robots cannot start as its own scenario has it, the world's usual one."""
+    if given_in(args, ["scenario"]) or "scenario" not in own_names(config.world):
+        return config
+    try:
+        task.make(config.world).draw(config.seed, config.world.scenario)
+    except MastError:
+        return replace(config, world=replace(config.world, scenario=task.Config().scenario))  # type: ignore[call-arg]
+    return config
 
 
 def _check_unused(folder: Path) -> None:
@@ -73,39 +85,46 @@ def evaluate_verb(args: list[str]) -> None:
     if config.resume and config.out is not None and not config.out.exists():
         print(f"{config.out} is not there yet: the run begins anew", file=sys.stderr)
     try:
-        _, made = _evaluate(task, config)
+        summary, made = _evaluate(task, config)
     except Interrupted as stopped:
         if (stopped.folder / "config.json").exists():  # which goes where nothing was finished
             again = f"the same command with --out {stopped.folder} --resume goes on"
             raise type(stopped.by)(f"interrupted; what was finished is in {stopped.folder}, {again}") from None
         raise type(stopped.by)("interrupted; nothing was finished yet, so nothing is kept") from None
+    _tell_idle(config.delay, summary)
     for what, path in made.items():
         print(f"{what}: {path}")
 
 
 def _evaluate(task: Task, config: EvaluateConfig) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Run with progress bars, draw, show the tables; the summary, and what each file is -> its path."""
+    """Run with progress bars, show the tables, draw; the summary, and what each file is -> its path."""
     from rich.console import Console
 
+    from mast_swarm.evaluate.policies import differing
     from mast_swarm.evaluate.run import Interrupted, evaluate
     from mast_swarm.view.report import report
     from mast_swarm.view.terminal import bars, paired_table, result_table
 
+    for line in differing(config.world, config.policy):
+        print(line, file=sys.stderr)
     with bars() as bar:
         folder, summary = evaluate(task.name, config, bar(""))
-    try:
-        made = report(folder)
-    except KeyboardInterrupt as stopped:
-        raise Interrupted(folder, stopped) from None
     console = Console()
     if not console.is_terminal:  # a file or a pipe has room
         console = Console(width=240)
     for table in (result_table(summary), paired_table(summary)):
         if table is not None:
             console.print(table)
-    if config.delay is not None and all(row["delay"] is None for row in summary["rows"]):
-        print(f"--delay {config.delay:g} changed nothing: no policy here sends messages", file=sys.stderr)
-    return summary, made
+    try:
+        return summary, report(folder)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(folder, stopped) from None
+
+
+def _tell_idle(delay: float | None, summary: dict[str, Any]) -> None:
+    """Say so where somebody gave a delay and no policy sends messages."""
+    if delay is not None and all(row["delay"] is None for row in summary["rows"]):
+        print(f"--delay {delay:g} changed nothing: no policy here sends messages", file=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import tyro
 
 from mast_swarm.cli.verbs import summary
 from mast_swarm.errors import MastError
+from mast_swarm.evaluate.config import defaults
 from mast_swarm.tasks import DEFAULT
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.tasks.base import Task
@@ -76,8 +77,12 @@ def in_one_line(box: str, prog: str) -> str:
 
 def completed(config: Any, args: list[str]) -> Any:
     """A config whose world took what follows from files, but for what the command line gives."""
-    given = [name for name in own_names(config.world) if option(args, f"--{name.replace('_', '-')}") is not None]
-    return replace(config, world=config.world.completed(given))
+    return replace(config, world=config.world.completed(given_in(args, own_names(config.world))))
+
+
+def given_in(args: list[str], names: Iterable[str]) -> list[str]:
+    """Those of these settings that the command line gives."""
+    return [name for name in names if option(args, f"--{name.replace('_', '-')}") is not None]
 
 
 def own_names(config: Any, *without: str) -> list[str]:
@@ -122,7 +127,9 @@ def task_in(args: list[str], verb_name: str) -> tuple[Task, list[str]]:
         raise SystemExit(0)
     if not args or args[0].startswith("-"):
         raise MastError(f"mast {verb_name} needs a task: mast {verb_name} {DEFAULT} ...")
-    return tasks.find(args[0]), args[1:]
+    task = tasks.find(args[0])
+    defaults(task)  # refuses settings that a command could not take: before anything is trained
+    return task, args[1:]
 
 
 def option(args: list[str], name: str) -> str | None:

@@ -17,7 +17,7 @@ def robot_verb(args: list[str]) -> None:
 
 
 def swarm_verb(args: list[str]) -> None:
-    from mast_swarm.cli.reading import option, parse
+    from mast_swarm.cli.reading import given_in, option, own_names, parse
     from mast_swarm.swarm.config import SwarmConfig, swarm_defaults
     from mast_swarm.tasks import DEFAULT
     from mast_swarm.tasks import registry as tasks
@@ -26,6 +26,7 @@ def swarm_verb(args: list[str]) -> None:
     if option(args, "--agents") is not None:
         raise MastError("mast swarm has --robots in place of --agents")
     config = parse(SwarmConfig, args, "mast swarm", swarm_defaults(tasks.find(given), given))
+    config = config.completed(given_in(args, [*own_names(config.world), "robots"]))
     from rich.console import Console
     from rich.live import Live
 

@@ -38,6 +38,9 @@ class TrainCommand:
     """Keep the replay in checkpoints (the run says how large they are); without it resuming is exact only where the
     expert alone has driven."""
 
+    def __post_init__(self) -> None:
+        self.train.world.check_apart("mast train", (*vars(self), *vars(self.train.policy)))
+
 
 def train_verb(args: list[str]) -> None:
     stopped, settings = option(args, "--resume"), option(args, "--config")

@@ -45,8 +45,8 @@ class Timing:
         self.together = self.even and self.max_age is None
 
     def oldest(self, step: Any, tick: int = 0) -> Any:
-        """The oldest stamp that robots have not forgotten at an instant, or so many ticks after it; a number or a tensor
-        as the instant is."""
+        """The oldest stamp that robots have not forgotten at an instant, or so many ticks after it: a number or a
+        tensor, as the instant is."""
         return 0 if self.max_age is None else step - (self.max_age - Fraction(tick, self.period)) // 1
 
     def round_at(self, tick: int) -> int:

@@ -162,6 +162,8 @@ def make_actor(policy: Drives, world: World[Any, Any], channel: Channel | None =
     `tell` something use it."""
     if isinstance(policy, Path):
         policy = str(policy)
+    if channel is not None and not isinstance(channel, Channel):
+        raise MastError(f"a channel is of type {type(channel).__name__}: give mast_swarm.Channel(delay=1.0)")
     config, name = world.config, f"policy '{policy}'" if isinstance(policy, str) else "the policy"
     made: Any = None
     if isinstance(policy, str):

@@ -69,6 +69,7 @@ class EvaluateConfig:
     (with --ray: bf16 where --gpus asks for any). bf16 is faster on CPUs too that have instructions for it."""
 
     def __post_init__(self) -> None:
+        self.world.check_apart("mast evaluate", vars(self))
         for given in self.policy:
             if not isinstance(given, str):
                 raise MastError(
@@ -176,6 +177,9 @@ class DemoConfig:
     """Seconds that a message takes per hop between robots that run a learned policy; unset: a control period."""
     out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
     """Folder for the replay; unset: runs/demo, made anew each time."""
+
+    def __post_init__(self) -> None:
+        self.world.check_apart("mast demo", vars(self))
 
     def evaluation(self, policies: tuple[str, ...], out: Path) -> EvaluateConfig:
         """The evaluation of one episode that makes the demo; policies: whom it shows unless told otherwise."""

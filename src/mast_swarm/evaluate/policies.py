@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from mast_swarm import zoo
 from mast_swarm.errors import MastError, unknown
+from mast_swarm.files import read_json
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.tasks import DEFAULT
 from mast_swarm.tasks import registry as tasks
+from mast_swarm.tasks.base import WorldConfig
 
 if TYPE_CHECKING:
     from mast_swarm.model.learned import Learned
@@ -39,8 +41,8 @@ def find_learned(name: str | Path, task: str) -> str:
         raise MastError(f"a policy to load is of type {type(name).__name__}: give a name from `mast list`, or a folder")
     name = str(name)
     shipped, own = _shipped(name, task), tasks.find(task)
-    if shipped is None and (Path(name) / "best" / zoo.CONFIG_FILE).exists():
-        raise MastError(f"'{name}' is a training run: give {Path(name) / 'best'} or {Path(name) / 'last'}")
+    if shipped is None:
+        zoo.check_no_run(Path(name))
     if shipped is not None or Path(name).exists():
         return shipped or name
     if own.has_controller(name):
@@ -63,6 +65,22 @@ def known_by(policies: Sequence[str], task: str) -> dict[str, str]:
         elif not own.has_controller(policy):
             name = find_learned(policy, task)
             found[label] = zoo.known_by(shipped.get(name) or Path(name))
+    return found
+
+
+def differing(config: WorldConfig, policies: Sequence[str]) -> list[str]:
+    """A line for each of these policies that learned, as its run says, in a world of other scales than this one's."""
+    found = []
+    for policy, label in zip(policies, labels(policies, config.task), strict=True):
+        if _shipped(policy, config.task) is not None or not Path(policy).is_dir():
+            continue
+        run = (read_json(Path(policy).resolve().parent / zoo.CONFIG_FILE) or {}).get("world")
+        then = {name: run[name] for name in config.scales if name in run} if isinstance(run, dict) else {}
+        options = [
+            f"--{name.replace('_', '-')} {value}" for name, value in then.items() if value != getattr(config, name)
+        ]
+        if options:
+            found.append(f"{label} learned in a world with other scales: give {' '.join(options)} for that one")
     return found
 
 

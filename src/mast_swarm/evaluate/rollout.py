@@ -105,9 +105,15 @@ def rollout(
                 progress(1)
             measured = {name: torch.stack([row[name] for row in rows], dim=1) for name in rows[0]}
         metrics = {name: values.float().cpu().numpy() for name, values in measured.items()}
-    finite = bool(torch.isfinite(loop.state.positions).all())
-    if not finite or not all(np.isfinite(values).all() for values in metrics.values()):
+    if not bool(torch.isfinite(loop.state.positions).all()):
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
+    for metric, values in metrics.items():
+        if not np.isfinite(values).all():
+            episode, step = np.argwhere(~np.isfinite(values))[0]
+            raise MastError(
+                f"metric {metric} of {world.task} is {values[episode, step]} at t = {step * world.config.dt:g} s of "
+                f"seed {seeds[episode]}, driven by '{name}': let the world's metrics be finite numbers"
+            )
     starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
     about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
     channel = loop.actor.channel

@@ -58,7 +58,7 @@ class Episodes:
             for name in settings:
                 if name not in known:
                     raise unknown(f"setting of {self.task.name}", name, known)
-            self.world = self.task.make(self.task.Config(**settings), device)
+            self.world = self.task.make(self.task.Config(**settings).completed(settings), device)
         self.steps = self.task.steps if steps is None else steps
         if environments < 1 or self.steps < 1:
             raise MastError(f"{environments} environments of {self.steps} steps: give 1 or more of each")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mast_swarm import __version__
+from mast_swarm import __version__, zoo
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.files import read_json, write_json
 from mast_swarm.interop.graphs import Function, functions
@@ -98,12 +98,11 @@ def policy_folder(policy: str | Path) -> Path:
         raise unknown("policy", str(policy), shipped)
     if not folder.is_dir():
         return shipped[str(policy)]
+    zoo.check_no_run(folder)
     if not (folder / CONFIG_FILE).exists():
         if (folder / MANIFEST).exists():
             made_of = read_manifest(folder)["policy"]
             raise MastError(f"'{folder}' is exported already, robots run it as it is: give {made_of} to export anew")
-        if (folder / "best" / CONFIG_FILE).exists():
-            raise MastError(f"'{folder}' is a training run: give {folder / 'best'} or {folder / 'last'}")
         raise MastError(
             f"'{folder}' is no policy folder, it has no {CONFIG_FILE}: give one that `mast train` wrote, or TASK/NAME "
             "of a shipped policy"

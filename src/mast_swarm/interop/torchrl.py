@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mast_swarm.errors import MastError
 from mast_swarm.interop.episodes import Episodes
 from mast_swarm.model.config import PolicyConfig
-from mast_swarm.model.learned import seeded
+from mast_swarm.model.learned import Learned, seeded
 from mast_swarm.model.policy import Policy
 from mast_swarm.space import components, reachable
 from mast_swarm.tasks.base import Task
@@ -165,6 +165,9 @@ def make_actor(policy: Policy, *, scale: float = 0.5) -> ProbabilisticActor:
     evaluation over a channel with delays, export, and so on. scale: the standard deviation at first, in units of
     max_speed.
     """
+    if not isinstance(policy, Policy):
+        kind = policy.config.kind if isinstance(policy, Learned) else type(policy).__name__
+        raise MastError(f"a policy of kind {kind} is no TorchRL actor: give a MAST policy")
     if policy.config.exploration_time is not None:
         raise MastError(
             "the policy explores, so that its prediction is no command: make one with exploration_time=None"

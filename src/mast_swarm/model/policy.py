@@ -228,6 +228,7 @@ def config_of(name: str | Path) -> ModelConfig:
 def _folder(name: str | Path) -> Path:
     folder, shipped = Path(name), zoo.policies()
     if folder.is_dir():
+        zoo.check_no_run(folder)
         return folder
     if str(name) not in shipped:
         if folder.exists():

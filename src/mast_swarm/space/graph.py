@@ -124,6 +124,11 @@ class NearestGraph(_Unlisted):
     def device(self) -> torch.device:
         return self.index.device
 
+    def adjacency(self) -> Tensor:
+        matrix = super().adjacency()
+        matrix.diagonal(dim1=1, dim2=2).fill_(False)  # where a neighbour is missing there is a loop
+        return matrix
+
 
 def neighbour_graph(index: Tensor, *, directed: bool = False) -> Graph:
     """Each robot hears its nearest, index [B, N, k]; links carry both ways unless directed (SPEC 3)."""

@@ -63,6 +63,7 @@ class SwarmConfig:
     """Folder for the results; unset: a new one under runs/."""
 
     def __post_init__(self) -> None:
+        self.world.check_apart("mast swarm", vars(self))
         if not 1 <= self.robots <= _MOST:
             raise MastError(f"--robots is {self.robots}: give a whole number, 1 to {_MOST}")
         if self.steps < 1 or self.episode < 0:
@@ -148,6 +149,13 @@ class SwarmConfig:
     def hop(self) -> float:
         """Seconds of the mission per hop."""
         return self.dt if self.delay is None else self.delay
+
+    def completed(self, given: Sequence[str]) -> SwarmConfig:
+        """The same settings, those that follow from a file taken from it: as many robots as it has, with those that
+        join. given: names of those that people set."""
+        named = [*given, "agents"] if "robots" in given else given
+        world = self.settled.completed(named)
+        return replace(self, world=world, robots=world.agents - self.joining)
 
     @property
     def settled(self) -> WorldConfig:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _Sampler = TypeVar("_Sampler", bound=Callable[..., Any])
 _NUMBER = re.compile("(?<![A-Za-z0-9])K(?![A-Za-z0-9])")  # in the name of a family of controllers
+# Columns of tables and of a training run's log, which no metric may be called.
+_KEYS = {"policy", "task", "scenario", "agents", "delay", "loss", "failure", "relay_radius", "max_age", "safe", "seed"}
+COLUMNS = _KEYS | {"start", "episode", "episode_seed", "t", "epoch", "samples_per_second", "seconds"}
 ROBOT_BYTES = 2_100  # of a robot in a world without maps, at the worst moment of a step; seen in `mast bench world`
 
 
@@ -53,6 +56,8 @@ class WorldConfig:
     goals: ClassVar[bool] = False  # whether its observations have goals, which a clairvoyant policy sees
     starts_may_fail: ClassVar[bool] = False  # whether a start state may be impossible for one seed and not for another
 
+    scales: ClassVar[tuple[str, ...]] = ("dt", "max_speed")  # settings that say what observed numbers and commands mean
+
     agents: int = 32
     """Number of robots."""
     dt: float = 1.0
@@ -72,6 +77,15 @@ class WorldConfig:
             if not (math.isfinite(value) and value > 0):
                 shown = "width" if name == "side" and hasattr(self, "width") else name
                 raise MastError(f"{shown} is {value}: give a positive number")
+
+    def check_apart(self, command: str, options: Iterable[str]) -> None:
+        """Raise an error if a setting has the name of one of a command's own options."""
+        for name in options:
+            if name in vars(self):
+                raise MastError(
+                    f"{type(self).__name__} has a setting '{name}', which is an option of `{command}` too: give the "
+                    "world's another name"
+                )
 
     @property
     def task(self) -> str:
@@ -333,8 +347,14 @@ class Task:
         return next((metric for metric in self.shown if metric.name == name), Metric(name))
 
     def check_measured(self, found: Iterable[str]) -> None:
-        """Raise an error if a metric of the task is not among those that the world has measured."""
+        """Raise an error if a metric of the task is not among those that the world has measured, or one of these has
+        the name of a column of tables."""
         measured = list(found)
+        for name in measured:
+            if name in COLUMNS.union(self.Config().stated):
+                raise MastError(
+                    f"a metric of task {self.name} is called '{name}', as a column of tables is: give it another name"
+                )
         for metric in self.shown:
             if metric.name not in measured:
                 raise unknown(f"metric of task {self.name} among those of its world", metric.name, measured)

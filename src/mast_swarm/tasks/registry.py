@@ -104,6 +104,7 @@ def find(name: str | Task) -> Task:
         raise MastError(
             f"a task is of type {type(name).__name__}: give its name, 'path/to/file.py:TASK' or a mast_swarm.Task"
         )
+    _discover()  # first of all: a name that is taken is refused at once
     if isinstance(name, Task):
         return name if _TASKS.get(name.name) is name else register(name)
     if is_reference(name):
@@ -115,7 +116,6 @@ def find(name: str | Task) -> Task:
         path, _, variable = name.partition(":")
         _sources[found.name] = f"{Path(path).resolve()}:{variable or 'TASK'}"
         return found
-    _discover()
     if name not in _TASKS and name in _broken:
         raise MastError(f"task '{name}' of another package cannot be used: {_broken[name]}")
     if name not in _TASKS:

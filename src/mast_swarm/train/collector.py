@@ -22,7 +22,7 @@ from mast_swarm.observation import Observed
 from mast_swarm.train.config import TrainConfig
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.teacher import Teacher
-from mast_swarm.train.team import Team, copied, example, start_seeds, world_of
+from mast_swarm.train.team import Team, copied, example, start_scenarios, start_seeds, world_of
 
 
 def sample_layout(config: TrainConfig) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -105,9 +105,9 @@ class Collector:
         def draw(wanted: int) -> Any:
             needed = np.flatnonzero(~self._plan(wanted)[0])
             seeds = start_seeds(self.config, wanted, (self.first + int(e) for e in needed))
-            names = self.config.scenarios or (self.config.world.scenario,)
-            scenarios = [names[seed % len(names)] for seed in seeds]
-            return self.team.world.draw_all(seeds, scenarios) if seeds and self.config.gathers(wanted) else None
+            if not seeds or not self.config.gathers(wanted):
+                return None
+            return self.team.world.draw_all(seeds, start_scenarios(self.config, seeds))
 
         ahead, self.drawn = self.drawn, None
         last = (self.config.collect or self.config.epochs) - 1

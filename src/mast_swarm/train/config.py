@@ -94,6 +94,7 @@ class TrainConfig:
     """A trained policy to start from, shipped or a folder: its weights, with a fresh optimiser; unset: random ones."""
 
     def __post_init__(self) -> None:
+        self.world.check_apart("mast train", (*vars(self), "from"))
         for name, most in _COUNTS.items():
             value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
             if value < 1:

@@ -9,7 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -56,7 +57,7 @@ def train(
     """
     wanted: TrainConfig | None
     if isinstance(config, str):
-        wanted = _with(find_recipe(recipe, tasks.find(config)), settings)
+        wanted = _begun(find_recipe(recipe, tasks.find(config)), settings)
     elif settings and config is None and resume and out is not None:
         wanted = _with(from_run(Path(out)), settings)
     elif settings:
@@ -111,6 +112,14 @@ def _plain_errors(folder: Path, less: str) -> Iterator[None]:
 
 def _with(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
     return changed(base, in_tables(base, settings))
+
+
+def _begun(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    """As `_with`, for a new run: what follows from files is taken from them, unless the world came whole."""
+    made, world = _with(base, settings), settings.get("world", {})
+    if not isinstance(world, Mapping):
+        return made
+    return replace(made, world=made.world.completed((*settings, *world)))
 
 
 @contextlib.contextmanager

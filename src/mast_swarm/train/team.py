@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,12 @@ def start_seeds(config: TrainConfig, epoch: int, environments: Iterable[int]) ->
     """
     base = TRAINING_SEEDS + (config.seed * MOST_EPOCHS + epoch) * MOST_ENVIRONMENTS
     return [base + environment for environment in environments]
+
+
+def start_scenarios(config: TrainConfig, seeds: Sequence[int]) -> list[str]:
+    """How the start states of training with these seeds start."""
+    names = config.scenarios or (config.world.scenario,)
+    return [names[seed % len(names)] for seed in seeds]
 
 
 def validation_seeds(config: TrainConfig) -> list[int]:

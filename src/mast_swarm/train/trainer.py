@@ -32,7 +32,7 @@ from mast_swarm.train.learner import Learner, starting_policy
 from mast_swarm.train.processes import Processes
 from mast_swarm.train.replay import Replay
 from mast_swarm.train.snapshot import Within
-from mast_swarm.train.team import Validator, example, world_of
+from mast_swarm.train.team import Validator, example, start_scenarios, start_seeds, world_of
 
 CHEAP = 0.02  # share of the time that checkpoints may take which come more often than asked
 
@@ -65,7 +65,10 @@ class Trainer:
         self.config, self.options = config, options
         task = task_of(config.world)
         self.metric = task.metric
-        task.check_measured(world_of(config).metrics(example(config)[0]))
+        world = world_of(config)
+        task.check_measured(world.metrics(example(config)[0]))
+        seeds = start_seeds(config, 0, range(max(1, len(config.scenarios))))
+        world.draw_all(seeds, start_scenarios(config, seeds))  # what cannot be drawn is told before there is a folder
         self.processes = Processes()
         count = self.processes.count
         if config.environments % count or config.batch % count:

@@ -10,7 +10,7 @@ import numpy as np
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.packing import Ruler, packed
-from mast_swarm.view.scene import Box, TaskView, draw_failed, mark_size
+from mast_swarm.view.scene import Box, TaskView, counted, draw_failed, mark_size
 from mast_swarm.view.style import SCENE
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DefaultView(TaskView):
         page = self.embedded_team(
             recording,
             Ruler(recording.dt, recording.positions),
-            [*[recording.scenario] * (self.task.starts is not None), f"{robots} robots"],
+            [*[recording.scenario] * (self.task.starts is not None), counted(robots, "robot")],
         )
         page["arrays"]["links"] = packed(recording.frames["links"], delta=True)
         return page

@@ -144,6 +144,7 @@ class Explanation:
         x = np.arange(len(most))
         age.bar(x, self.ages[most], color=SCENE["robot"])
         age.set(ylabel="age (s)", title="Its attention, nearest first")
+        age.set_ylim(0.0, 1.05 * self.ages[most].max() or 1.0)
         influence.bar(x, self.influence[most] / self.influence.sum(), color=SCENE["robot"])
         influence.set(ylabel="share of\ninfluence")
         shown = self.weights.reshape(layers * heads, -1)[:, most]

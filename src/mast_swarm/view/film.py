@@ -14,7 +14,7 @@ from mast_swarm.files import new_file, whole_file
 from mast_swarm.view import scene
 from mast_swarm.view.choose import view_of
 from mast_swarm.view.plots import frames
-from mast_swarm.view.style import INK, style
+from mast_swarm.view.style import INK, style, wrapped
 
 ENDINGS = (".gif", ".mp4", ".png")
 _MOST = 120  # pictures of a film: longer episodes are shown in larger steps
@@ -50,17 +50,21 @@ def _pictures(recordings: Sequence[Recording]) -> Iterator[np.ndarray]:
     chosen = [[scene.frame_at(one, min(t, scene.duration(one))) for t in times] for one in recordings]
     boxes = np.array([view.box(recording, row) for recording, row in zip(recordings, chosen, strict=True)])
     low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)  # m
+    names = [wrapped(recording.policy) for recording in recordings]
+    more = 0.17 * max(name.count("\n") for name in names)  # inches
+    height = _SIDE + 0.5 + more
     with style():
-        figure = Figure(figsize=(_SIDE * len(recordings), _SIDE + 0.5), dpi=_DOTS)
+        figure = Figure(figsize=(_SIDE * len(recordings), height), dpi=_DOTS)
         canvas = FigureCanvasAgg(figure)
+        bottom, top = (0.333 + more) / height, 1 - 0.37 / height
         for number in range(len(times)):
             figure.clear()
             grid = figure.subplots(1, len(recordings), squeeze=False)[0]
-            figure.subplots_adjust(left=0.01, right=0.99, bottom=0.09, top=0.9, wspace=0.04)
-            for axes, recording, row in zip(grid, recordings, chosen, strict=True):
+            figure.subplots_adjust(left=0.01, right=0.99, bottom=bottom, top=top, wspace=0.04)
+            for axes, recording, name, row in zip(grid, recordings, names, chosen, strict=True):
                 view.draw(axes, recording, row[number], _SIDE * 72 / float((high - low).max()))
                 axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-                axes.text(0.5, -0.03, recording.policy, transform=axes.transAxes, ha="center", va="top", color=INK)
+                axes.text(0.5, -0.03, name, transform=axes.transAxes, ha="center", va="top", color=INK)
             canvas.draw()
             yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
 

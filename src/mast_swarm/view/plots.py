@@ -15,7 +15,7 @@ from mast_swarm.evaluate.recording import Recording
 from mast_swarm.files import whole_file
 from mast_swarm.view import scene
 from mast_swarm.view.choose import view_of
-from mast_swarm.view.style import INK, policy_colour, policy_dash, style
+from mast_swarm.view.style import INK, policy_colour, policy_dash, style, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,9 +41,12 @@ def metric_curves(
     from matplotlib.figure import Figure
 
     with style():
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        lines = {wrapped(name): _checked(name, curve) for name, curve in curves.items()}
+        longest = max(len(row) for name in lines for row in name.split("\n"))
+        columns = min(len(lines), max(1, 85 // (8 + longest)))  # a row has room for some 85 letters
+        deep = math.ceil(len(lines) / columns) * max(name.count("\n") + 1 for name in lines)
+        figure = Figure(figsize=(6.4, 4.0 + 0.2 * max(0, deep - 2)), layout="constrained")
         axes = figure.add_subplot()
-        lines = {name: _checked(name, curve) for name, curve in curves.items()}
         for number, (name, (t, mean, low, high)) in enumerate(lines.items()):
             colour = policy_colour(number)
             axes.fill_between(t, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -52,8 +55,7 @@ def metric_curves(
         axes.margins(x=0)
         banded = any((high > low).any() for _, _, low, high in lines.values())
         meaning = "mean and 95 % interval" if banded else None
-        columns = max(1, 85 // (6 + max(map(len, lines))))  # a row has room for some 85 letters
-        figure.legend(loc="outside lower center", ncols=min(columns, len(lines)), title=meaning, title_fontsize=8.5)
+        figure.legend(loc="outside lower center", ncols=columns, title=meaning, title_fontsize=8.5)
         if title:
             axes.set_title(title, loc="left")
         return save_figure(figure, path)
@@ -107,16 +109,18 @@ def frames(recordings: Recording | Sequence[Recording], path: Path, times: Seque
             handles, labels = [*handles, scene.failed_key()], [*labels, "failed robot"]
         across = len(labels) if columns > 1 else 3 if rows == 1 else 2
         side = 5.0 if rows == columns == 1 else 3.3  # inches
-        size = (side * columns + 0.1, (side + 0.3) * rows + 0.2 + 0.2 * math.ceil(len(labels) / across))
+        names = [wrapped(recording.policy) for recording in recordings]
+        beside = 0.19 * max(name.count("\n") for name in names)  # inches
+        size = (side * columns + 0.1 + beside, (side + 0.3) * rows + 0.2 + 0.2 * math.ceil(len(labels) / across))
         figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.04))
         grid = figure.subplots(rows, columns, squeeze=False)
         boxes = np.array([view.box(recording, row) for recording, row in zip(recordings, chosen, strict=True)])
         low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)  # m
-        for axes_row, recording, row in zip(grid, recordings, chosen, strict=True):
+        for axes_row, recording, name, row in zip(grid, recordings, names, chosen, strict=True):
             for axes, index in zip(axes_row, row, strict=True):
                 view.draw(axes, recording, index, side * 72 / float((high - low).max()))
                 axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-            axes_row[0].set_ylabel(recording.policy, fontsize=11, fontweight="bold", color=INK, labelpad=6)
+            axes_row[0].set_ylabel(name, fontsize=11, fontweight="bold", color=INK, labelpad=6)
         _scale_bar(grid[-1, 0], float(high[0] - low[0]), float(low[0]))
         figure.legend(handles, labels, loc="outside lower center", ncols=across, handletextpad=0.4)
         return save_figure(figure, path)

@@ -18,7 +18,7 @@ from mast_swarm.tasks import registry as tasks
 from mast_swarm.view.choose import task_view
 from mast_swarm.view.plots import Curve, frames, metric_curves
 from mast_swarm.view.replay import write_replay
-from mast_swarm.view.scene import TaskView, channel_words, late
+from mast_swarm.view.scene import TaskView, channel_words, counted, late
 
 
 def report(folder: Path) -> dict[str, Path]:
@@ -89,9 +89,8 @@ def _title(table: pa.Table) -> str:
     """What the episodes of a table have in common, in a line, and how robots talk and fail in a second one."""
     first = table.slice(0, 1).to_pylist()[0]
     episodes = len(pc.unique(table["episode"]))
-    counted = f"{episodes} start states" if episodes > 1 else "1 start state"
     facts = [first["scenario"]] if "scenario" in first and tasks.find(first["task"]).starts is not None else []
-    facts += [f"{first['agents']} robots"] if "agents" in first else []
+    facts += [counted(first["agents"], "robot")] if "agents" in first else []
     losses, failures = (
         pc.unique(table[name]).to_pylist() if name in table.column_names else [] for name in ("loss", "failure")
     )
@@ -101,4 +100,4 @@ def _title(table: pa.Table) -> str:
     if not known or len(delays) > 1:
         how = how[1:]  # nobody sends messages, or the legend says who does
     below = f"\n{', '.join(how)}" if how else ""
-    return f"{first['task']}: {', '.join([*facts, counted])}{below}"
+    return f"{first['task']}: {', '.join([*facts, counted(episodes, 'start state')])}{below}"

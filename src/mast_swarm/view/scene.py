@@ -131,6 +131,11 @@ def failed_key() -> Artist:
     return Line2D([], [], linestyle="", marker="X", color=INK, markersize=6)
 
 
+def counted(number: int, one: str) -> str:
+    """So many of something, in words: 1 robot, 2 robots."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
 def late(delay: float | None) -> str:
     """How long messages take, in words; None: none are sent."""
     return "no delay" if delay is None else f"delay {delay:g} s per hop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -35,6 +36,8 @@ INK: Final = "#1B2330"
 SOFT: Final = "#5A6576"
 LINE: Final = "#DDE1E9"
 
+_LETTERS = 30  # of a line of a name
+
 
 def policy_colour(number: int) -> str:
     """The colour of the policy that stands at place `number` (0, 1, ...) in a comparison."""
@@ -44,6 +47,11 @@ def policy_colour(number: int) -> str:
 def policy_dash(number: int) -> str:
     """The line style that goes with `policy_colour`: changes each time the palette starts again."""
     return DASHES[number // len(POLICIES) % len(DASHES)]
+
+
+def wrapped(name: str) -> str:
+    """A policy's name in lines that fit beside or below one picture, and twice beside each other in a legend."""
+    return textwrap.fill(name, _LETTERS)
 
 
 @contextmanager

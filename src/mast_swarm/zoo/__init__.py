@@ -6,6 +6,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
+from mast_swarm.errors import MastError
+
 CONFIG_FILE = "config.json"  # what makes a folder one of a policy
 WEIGHTS_FILE = "model.safetensors"
 _FOLDERS: dict[str, Path] = {path.name: path for path in Path(__file__).parent.iterdir() if path.is_dir()}
@@ -24,6 +26,12 @@ def policies() -> dict[str, Path]:
         for file in folder.glob(f"*/{CONFIG_FILE}")
     }
     return dict(sorted(found.items()))
+
+
+def check_no_run(folder: Path) -> None:
+    """Raise an error if a folder is that of a training run, which holds policies and is none."""
+    if (folder / "best" / CONFIG_FILE).exists():
+        raise MastError(f"'{folder}' is a training run: give {folder / 'best'} or {folder / 'last'}")
 
 
 def known_by(folder: Path) -> str:

@@ -136,7 +136,7 @@ def test_start_states_from_a_file(tmp_path):
     assert sample(name, config, 0)[0][:, 0].tolist() == [0, 10, 20]
     assert sample(name, config, 1)[1][:, 0].tolist() == [1, 11, 21]
     assert np.array_equal(sample(name, config, 2)[0], sample(name, config, 0)[0])  # the file's environments in turn
-    with pytest.raises(MastError, match="use --agents 3"):
+    with pytest.raises(MastError, match="has 3 robots per environment but 4 were asked: give that number, or none"):
         sample(name, NavigationConfig(agents=4), 0)
 
 
@@ -147,6 +147,8 @@ def test_start_states_from_a_file(tmp_path):
         (["0,robot,1,2", "0,tree,1,2"], "line 3: kind is 'tree'"),
         (["0,robot,one,2"], "line 2: 'one,2' is not two numbers"),
         (["0,robot,nan,2"], "line 2: x,y is nan"),
+        (["0,robot,1e39,2"], "line 2: x,y is 1e.39,2.0; give metres, at most"),
+        (['0,robot,"1,2', "0,goal,1,2"], "line 2: unexpected end of data; look for a quote that is not closed"),
         (["0,robot,1,2"], "environment 0 has 0 goals"),
         ([], "no rows"),
     ],
@@ -154,6 +156,12 @@ def test_start_states_from_a_file(tmp_path):
 def test_a_bad_row_is_named(tmp_path, rows, said):
     with pytest.raises(MastError, match=said):
         sample(write(tmp_path / "bad.csv", rows), NavigationConfig(agents=1), 0)
+
+
+def test_a_file_that_excel_wrote(tmp_path):
+    path = tmp_path / "excel.csv"
+    path.write_text("environment,kind,x,y\r\n0,robot,1,2\r\n0,goal,3,4\r\n", encoding="utf-8-sig")
+    assert sample(f"file:{path}", NavigationConfig(agents=1), 0)[1].tolist() == [[3, 4]]
 
 
 def test_a_file_without_header(tmp_path):

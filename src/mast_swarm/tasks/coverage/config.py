@@ -36,6 +36,7 @@ class CoverageConfig(WorldConfig):
     """Coverage control: N robots spread over an importance density that they must first discover."""
 
     trains: ClassVar[tuple[str, ...]] = ("weighted", "mirrored")
+    scales: ClassVar[tuple[str, ...]] = ("max_speed", "communication_range", "local_map", "resolution")  # at any dt
 
     agents: int = 32
     """Number of robots."""

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.packing import Ruler, from_one, packed
-from mast_swarm.view.scene import Box, TaskView, check_positive, draw_failed, mark_size
+from mast_swarm.view.scene import Box, TaskView, check_positive, counted, draw_failed, mark_size
 from mast_swarm.view.style import DENSITY, SCENE
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class CoverageView(TaskView):
         ruler = Ruler(recording.dt, recording.positions)
         kind, _, path = recording.scenario.partition(":")
         where = f"{kind} of {Path(path).name}" if path else kind
-        page = self.embedded_team(recording, ruler, [where, f"{robots} robots", f"{recording.width:g} m"])
+        page = self.embedded_team(recording, ruler, [where, counted(robots, "robot"), f"{recording.width:g} m"])
         page["arrays"] |= {
             "density": packed(recording.scene["density"]),
             "seen_at": packed(from_one(recording.scene["seen_at"], frames)),

@@ -17,6 +17,7 @@ class NavigationConfig(WorldConfig):
 
     goals: ClassVar[bool] = True
     starts_may_fail: ClassVar[bool] = True
+    scales: ClassVar[tuple[str, ...]] = ("dt", "max_speed", "length_scale")
 
     agents: int = 100
     """Number of robots, and of goals."""

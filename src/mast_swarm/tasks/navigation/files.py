@@ -4,7 +4,6 @@ middle of the square, x to the right and y up."""
 from __future__ import annotations
 
 import csv
-import math
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +13,7 @@ from mast_swarm.files import readable
 
 _COLUMNS = ["environment", "kind", "x", "y"]
 _KINDS = ("robot", "goal")
+_FARTHEST = 1e9  # metres from the middle, which single precision still squares
 
 
 def read_starts(path: str, agents: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -22,7 +22,7 @@ def read_starts(path: str, agents: int, seed: int) -> tuple[np.ndarray, np.ndarr
     robots, goals = environments[seed % len(environments)]
     if len(robots) != agents:
         raise MastError(
-            f"{path} has {len(robots)} robots per environment but {agents} were asked: use --agents {len(robots)}"
+            f"{path} has {len(robots)} robots per environment but {agents} were asked: give that number, or none"
         )
     return robots.copy(), goals.copy()
 
@@ -45,9 +45,15 @@ def _environments(path: str) -> list[tuple[np.ndarray, np.ndarray]]:
 @lru_cache(maxsize=8)
 def _read(path: str, modified: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """All environments of a file; read once, and again only when the file changes."""
+    begun = 1
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
+        with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins it with a mark
+            rows = []
+            for row in (lines := csv.reader(file, strict=True)):
+                rows.append(row)
+                begun = lines.line_num + 1  # the next row
+    except csv.Error as error:
+        raise MastError(f"{path} line {begun}: {error}; look for a quote that is not closed") from None
     except (OSError, UnicodeDecodeError) as error:
         raise MastError(f"cannot read start states from {path}: {error}") from None
     if not rows or [cell.strip() for cell in rows[0]] != _COLUMNS:
@@ -88,6 +94,6 @@ def _row(path: str, number: int, row: list[str]) -> tuple[str, str, float, float
         x, y = (float(cell) for cell in numbers)
     except ValueError:
         raise MastError(f"{path} line {number}: '{','.join(numbers)}' is not two numbers x,y in metres") from None
-    if not (math.isfinite(x) and math.isfinite(y)):
-        raise MastError(f"{path} line {number}: x,y is {x},{y}; give finite metres")
+    if not (abs(x) <= _FARTHEST and abs(y) <= _FARTHEST):
+        raise MastError(f"{path} line {number}: x,y is {x},{y}; give metres, at most {_FARTHEST:g}")
     return environment, kind, x, y

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.recording import Recording
 from mast_swarm.view.packing import Ruler, from_one, packed
-from mast_swarm.view.scene import Box, TaskView, check_finite, check_positive, draw_failed, duration, mark_size
+from mast_swarm.view.scene import Box, TaskView, check_finite, check_positive, counted, draw_failed, duration, mark_size
 from mast_swarm.view.style import LINE, SCENE
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class NavigationView(TaskView):
         goals = recording.scene["goals"]
         count = len(goals)
         ruler = Ruler(recording.dt, recording.positions, goals)
-        team = f"{robots} robots, {count} goals" if robots != count else f"{robots} robots"
+        team = counted(robots, "robot") + (f", {counted(count, 'goal')}" if robots != count else "")
         page = self.embedded_team(recording, ruler, [recording.scenario, team])
         state = np.stack([reached(recording, frame) for frame in range(frames)])
         page["arrays"] |= {

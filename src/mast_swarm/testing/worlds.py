@@ -1,26 +1,19 @@
-"""Checks for worlds of your own: `check_world(world)` in a test, `mast check FILE.py:TASK` on the command line.
-
-Each check is a function that gives what is wrong, one sentence per finding with what to mend, or nothing.
-"""
+"""What a world is checked for: each check gives what is wrong, one sentence per finding, or nothing."""
 
 from __future__ import annotations
 
 import dataclasses
-import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mast_swarm.errors import MastError
-from mast_swarm.evaluate.actors import make_actor
 from mast_swarm.observation import Observed
 from mast_swarm.space import Graph
 from mast_swarm.survey import sights_of
-from mast_swarm.tasks.base import Controller, FunctionController, Task, numbered
+from mast_swarm.tasks.base import COLUMNS, Task
 from mast_swarm.tasks.world import State, World
 
 SEEDS = (0, 7, 12345)
@@ -31,83 +24,12 @@ Findings = Iterator[str]
 AnyWorld = World[Any, Any]
 
 
-def check_world(world: AnyWorld, task: Task | None = None) -> list[str]:
-    """Run all checks; gives a line per check that passed. What is wrong is one MastError that lists everything.
-
-    task: checks its metrics and controllers too.
-    """
-    checks: dict[str, Callable[[], Findings]] = {
-        "starts depend on their seed alone": lambda: _draws(world),
-        "states are frozen dataclasses of tensors": lambda: _states(world),
-        "robots observe what was promised": lambda: _observes(world),
-        "a step makes a new state and leaves the old one": lambda: _steps(world),
-        "environments do not depend on their batch": lambda: _batches(world),
-        "metrics are finite numbers": lambda: _metrics(world, task),
-        "recordings and samples have the right shapes": lambda: _keeps(world),
-    }
-    if task is not None:
-        checks["controllers command every robot"] = lambda: _controls(world, task)
-    passed, wrong = [], []
-    for title, check in checks.items():
-        found, usable = _tried(check)
-        wrong += [f"{title}: {finding}" for finding in found]
-        if not found:
-            passed.append(f"ok: {title}")
-        elif not usable or title.startswith(("starts", "states")):
-            break  # nothing else can be tried
-    if wrong:
-        raise MastError(f"{type(world).__name__} needs mending:\n" + "\n".join(f"- {line}" for line in wrong))
-    return passed
-
-
-class _Unusable(Exception):
+class Unusable(Exception):
     """A finding after which there is nothing else to try."""
 
 
-def _tried(check: Callable[[], Findings]) -> tuple[list[str], bool]:
-    """What a check finds, each once, and whether others can be tried after it."""
-    found: dict[str, None] = {}
-    try:
-        for finding in check():
-            found[finding] = None
-    except _Unusable as error:
-        return [*found, str(error)], False
-    except Exception as error:  # a world may raise anything
-        found[f"{_where(error)}{type(error).__name__}: {error}"] = None
-    return list(found), True
-
-
-def _where(error: BaseException) -> str:
-    """The line of the world's own code that an error came through last, if any."""
-    here, ours = Path(__file__).parent, None
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = Path(frame.filename)
-        if here not in path.parents and "site-packages" not in path.parts and path.exists():
-            ours = f"{frame.filename} line {frame.lineno}: "
-    return ours or ""
-
-
-def check_task(task: Task, device: str = "auto", agents: int | None = None) -> list[str]:
-    """All checks of a task, and on a GPU, if there is one or `device` is cuda, that it gives what a CPU gives.
-
-    agents: how many robots; None: as its settings have it.
-    """
-    config = task.Config() if agents is None else dataclasses.replace(task.Config(), agents=agents)
-    world = task.make(config)
-    if not isinstance(world, World):
-        raise MastError(f"the World of task {task.name} is {type(world).__name__}: derive it from mast_swarm.World")
-    passed = check_world(world, task)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise MastError("--device cuda: no CUDA device is available here; use --device cpu")
-    if device != "cpu" and torch.cuda.is_available():
-        found, _ = _tried(lambda: _devices(world, task.make(config, "cuda")))
-        if found:
-            raise MastError(f"{type(world).__name__} needs mending:\n" + "\n".join(f"- {line}" for line in found))
-        passed.append("ok: a GPU gives what the CPU gives")
-    return passed
-
-
-def _draws(world: AnyWorld) -> Findings:
+def draws(world: AnyWorld) -> Findings:
+    """Start states: arrays that follow from the seed alone."""
     ours = np.random.get_state(), torch.get_rng_state()
     try:
         yield from _draws_by_seed(world, world.config.scenario)
@@ -140,7 +62,8 @@ def _draws_by_seed(world: AnyWorld, scenario: str) -> Findings:
                 yield f"array {number} of draw for seed {seed} holds NaN or infinity"
 
 
-def _states(world: AnyWorld) -> Findings:
+def states(world: AnyWorld) -> Findings:
+    """The state at the start."""
     state, batch, agents = world.reset(SEEDS), len(SEEDS), world.config.agents
     if not isinstance(state, State):
         yield f"begin gives {type(state).__name__}: derive the state from mast_swarm.State"
@@ -159,12 +82,13 @@ def _states(world: AnyWorld) -> Findings:
         yield f"state.step is {state.step.dtype} {list(state.step.shape)}: expected int64 [{batch}], all 0 at the start"
 
 
-def _observes(world: AnyWorld) -> Findings:
+def observes(world: AnyWorld) -> Findings:
+    """What robots sense, and who hears whom."""
     state = world.reset(SEEDS)
-    kept = _copy(state)
+    kept = copied(state)
     observation, again = world.observe(state), world.observe(state)
     batch, agents, _ = state.positions.shape
-    yield from _changed(kept, state, "observe")
+    yield from changed(kept, state, "observe")
     for name in ("features", "positions", "graph", "landmark", "goals"):
         if not hasattr(observation, name):
             yield f"the observation has no {name}: return a mast_swarm.Observation"
@@ -174,7 +98,7 @@ def _observes(world: AnyWorld) -> Findings:
         value = getattr(observation, name)
         if not isinstance(value, Tensor):
             advice = "; torch.from_numpy makes one of an array" if isinstance(value, np.ndarray) else ""
-            raise _Unusable(f"{name} of the observation is {type(value).__name__}: give a torch tensor{advice}")
+            raise Unusable(f"{name} of the observation is {type(value).__name__}: give a torch tensor{advice}")
     if features.shape[:2] != (batch, agents) or features.ndim not in (3, 5) or not features.is_floating_point():
         given = f"{features.dtype} {list(features.shape)}"
         yield f"features are {given}: expected float [{batch}, {agents}, F], or [{batch}, {agents}, C, H, W] for images"
@@ -227,13 +151,14 @@ def _commands(world: AnyWorld, step: int) -> Tensor:
     return torch.from_numpy(np.stack(drawn)).float().to(world.device)
 
 
-def _steps(world: AnyWorld) -> Findings:
+def steps(world: AnyWorld) -> Findings:
+    """Control periods: each gives a new state."""
     state = world.reset(SEEDS)
     for step in range(STEPS):
-        kept, command = _copy(state), _commands(world, step)
+        kept, command = copied(state), _commands(world, step)
         asked = command.clone()
-        after, again = world.step(state, command), world.step(_copy(kept), asked.clone())
-        yield from _changed(kept, state, "step")
+        after, again = world.step(state, command), world.step(copied(kept), asked.clone())
+        yield from changed(kept, state, "step")
         if not torch.equal(command, asked):
             yield "step changes the command in place: work on a copy"
         if type(after) is not type(state):
@@ -244,7 +169,7 @@ def _steps(world: AnyWorld) -> Findings:
         for name, value in vars(after).items():
             before = getattr(state, name)
             if not isinstance(value, Tensor):
-                raise _Unusable(f"state.{name} becomes {type(value).__name__} in a step: a state holds tensors alone")
+                raise Unusable(f"state.{name} becomes {type(value).__name__} in a step: a state holds tensors alone")
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 yield f"state.{name} holds NaN or infinity after step {step + 1}"
             if value.shape != before.shape or value.dtype != before.dtype:
@@ -254,7 +179,8 @@ def _steps(world: AnyWorld) -> Findings:
         state = after
 
 
-def _batches(world: AnyWorld) -> Findings:
+def batches(world: AnyWorld) -> Findings:
+    """Environments together, and each alone."""
     together = world.reset(SEEDS)
     alone = [world.reset([seed]) for seed in SEEDS]
     for step in range(STEPS + 1):
@@ -283,23 +209,26 @@ def _batches(world: AnyWorld) -> Findings:
                 return
 
 
-def _metrics(world: AnyWorld, task: Task | None) -> Findings:
+def metrics(world: AnyWorld, task: Task | None) -> Findings:
+    """What the world measures, and what the task says of that."""
     state, command = world.reset(SEEDS), _commands(world, 0)
     after = world.step(state, command)
     both = world.metrics(state), world.metrics(after)
     for found in both:
         for name, value in found.items():
+            if name in COLUMNS.union(world.config.stated):
+                yield f"metric {name} has the name of a column of tables: give it another"
             if not isinstance(value, Tensor) or tuple(value.shape) != (len(SEEDS),):
                 given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 yield f"metric {name} is {given}: expected a tensor [{len(SEEDS)}]"
             elif not bool(torch.isfinite(value.float()).all()):
                 yield f"metric {name} is not finite"
         for metric in task.shown if task is not None else ():
-            shown = found.get(metric.name)
+            shown, (low, high) = found.get(metric.name), metric.limits
             if shown is None:
                 known = ", ".join(found)
                 yield f"the task's metric {metric.name} is not among those of the world: {known}"
-            elif not bool(((shown >= metric.limits[0]) & (shown <= metric.limits[1])).all()):
+            elif isinstance(shown, Tensor) and not bool(((shown >= low) & (shown <= high)).all()):
                 yield f"metric {metric.name} leaves its limits {metric.limits}"
     if task is not None and task.reward is not None:
         reward, team = task.part("reward")(world, state, command, after), state.positions.shape[:2]
@@ -310,7 +239,8 @@ def _metrics(world: AnyWorld, task: Task | None) -> Findings:
             yield "the task's reward is not finite"
 
 
-def _keeps(world: AnyWorld) -> Findings:
+def keeps(world: AnyWorld) -> Findings:
+    """What recordings and samples for learning keep."""
     state = world.reset(SEEDS)
     observation = world.observe(state)
     for name, value in world.frame(state, observation).items():
@@ -330,39 +260,8 @@ def _keeps(world: AnyWorld) -> Findings:
         yield "features that were packed come back from unpack changed by more than 0.01"
 
 
-def _controls(world: AnyWorld, task: Task) -> Findings:
-    state = world.reset(SEEDS)
-    observation = world.observe(state)
-    for name in task.controllers:
-        found = task.controller(numbered(name))
-        assert found is not None  # its name comes from the task
-        controller, kept = _made(found, world), _copy(state)
-        if hasattr(controller, "tell"):  # it acts on what it has heard
-            talking = make_actor(controller, world)
-            talking.start(SEEDS)
-            command = talking.act(state, observation)
-        else:
-            controller.start(SEEDS)
-            command = controller.act(state, observation)
-        if isinstance(command, np.ndarray):
-            yield f"controller {name} gives a numpy array: give a torch tensor; torch.from_numpy makes one of it"
-            continue
-        yield from _changed(kept, state, f"controller {name}")
-        if not isinstance(command, Tensor) or command.shape != state.positions.shape:
-            given = list(command.shape) if isinstance(command, Tensor) else type(command).__name__
-            yield f"controller {name} gives {given}: expected a tensor {list(state.positions.shape)}"
-        elif not bool(torch.isfinite(command).all()):
-            yield f"controller {name} gives commands that are not finite"
-        elif isinstance(controller, FunctionController) and (controller.act(state, observation) != command).any():
-            yield f"controller {name} gives two commands for one state: a function keeps nothing; make it a class"
-
-
-def _made(controller: Callable[..., Controller], world: AnyWorld) -> Controller:
-    config = world.config
-    return controller(dt=config.dt, max_speed=config.max_speed, config=config)
-
-
-def _devices(cpu: AnyWorld, gpu: AnyWorld) -> Findings:
+def devices(cpu: AnyWorld, gpu: AnyWorld) -> Findings:
+    """A GPU beside the CPU."""
     here, there = cpu.reset(SEEDS), gpu.reset(SEEDS)
     for step in range(STEPS):
         seen, also = cpu.observe(here).features, gpu.observe(there).features
@@ -380,11 +279,13 @@ def _devices(cpu: AnyWorld, gpu: AnyWorld) -> Findings:
                 return
 
 
-def _copy(state: Any) -> Any:
+def copied(state: Any) -> Any:
+    """The same state in memory of its own."""
     return dataclasses.replace(state, **{name: value.clone() for name, value in vars(state).items()})
 
 
-def _changed(kept: Any, state: Any, by: str) -> Findings:
+def changed(kept: Any, state: Any, by: str) -> Findings:
+    """What of a state is no longer as it was kept."""
     for name, value in vars(kept).items():
         if not _same(value, getattr(state, name)):
             yield f"{by} changes state.{name} in place: a state is a value; use dataclasses.replace"
