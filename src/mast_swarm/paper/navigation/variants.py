@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, curves, either, judged, sign
+from mast_swarm.paper.judge import Judged, blank, curves, judged, overall, sign
 from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation.common import S, by_paper
 
@@ -40,7 +40,7 @@ def _rows(found: Found) -> list[Row]:
         gaps = [
             difference(found.measured(f"{a} paper central"), found.measured(f"{b} paper central"), S) for a, b in pairs
         ]
-        verdict = either(*(gap.above_zero for gap in gaps))
+        verdict = overall(*(sign(gap, wanted=1) for gap in gaps))
         apart = ", ".join(f"{a} minus {b} {gap}" for (a, b), gap in zip(pairs, gaps, strict=True))
         why = f"at the end, by one recipe for all three: {apart}; ours differ in theirs"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
