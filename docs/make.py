@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import make_coverage
+import make_reproduce
 import make_robots
 import make_scale
 import make_sharp
@@ -323,6 +324,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "play": play,
     "play-room": play_room,
     **make_coverage.NUMBERS,
+    **make_reproduce.NUMBERS,
     **make_scale.NUMBERS,
     **make_sharp.NUMBERS,
     **make_trials.NUMBERS,

@@ -62,7 +62,7 @@ def told(work: Work) -> str:
     parts += [f"{_many(work.rest, 'cell', 'cells')} to run"] * bool(work.rest)
     parts += [f"{work.searched} trials of a search"] * bool(work.searched)
     whole = f" ({work.epochs:,} epochs)" if work.epochs else ""
-    together = " if they are trained together" if work.trained > 1 else ""
+    together = ", trained together where they can be" if work.trained > 1 else ""
     return f"{', '.join(parts)}{whole}, about {work.took} on an H200{together}"
 
 

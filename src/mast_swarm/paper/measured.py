@@ -96,6 +96,11 @@ class Measured:
             return self.means[metric][round(t, 6)]
         return estimated(self.drawn(metric, t))
 
+    def mean(self, metric: str, t: float | None = None) -> float:
+        """The mean alone."""
+        values = self.values(metric, t)
+        return self.at(metric, t).mean if values is None else float(values.mean())
+
     def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """t [T] s, mean [T] and the ends of the interval [2, T]; not a number where nobody knows them."""
         if self.metrics and self.episodes > 1:

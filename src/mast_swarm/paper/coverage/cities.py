@@ -59,7 +59,7 @@ def _city_draw(found: Found, figure: Figure) -> None:
         axes.plot(points[:, 0], points[:, 1], "x", color="#D5371E", markersize=5)
         axes.set(xlim=(0, SIDE), ylim=(0, SIDE), aspect="equal", xticks=[], yticks=[])
         costs = [
-            f"{p} {found.measured(f'{p} {city.name}').at(C).mean:.3f}"
+            f"{p} {found.measured(f'{p} {city.name}').mean(C):.3f}"
             for p in ("mast-m", EQUAL)
             if f"{p} {city.name}" in found.results
         ]

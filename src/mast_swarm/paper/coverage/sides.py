@@ -58,20 +58,18 @@ def _side_rows(found: Found) -> list[Row]:
         def told(of_sides: Mapping[int, Estimate]) -> str:
             return ", ".join(f"{gap} at {s} m" for s, gap in of_sides.items())
 
-        equal = gaps(EQUAL)
-        first, last = equal[sides[0]], equal[sides[-1]]
+        first, last = (apart(found, f"mast-m {s}", f"{EQUAL} {s}") for s in (sides[0], sides[-1]))
         closed = FAILS if last.below_zero else LEVEL
         why = f"mast-m minus {EQUAL}, which has its five maps; the gap is there if it is below 0 at {sides[0]} m, and "
         why += f"open if it is below 0 at {sides[-1]} m; minus lpac-k3, which has four maps, {told(gaps('lpac-k3'))}"
-        return listed("mast-m-paper"), told(equal), overall(sign(first, wanted=-1), closed), why
+        return listed("mast-m-paper"), told(gaps(EQUAL)), overall(sign(first, wanted=-1), closed), why
 
     def figure_(name: str) -> Judged:
         done = present(found, found.cells)
         return "-", f"{len(done)} of {len(found.cells)} cells", shown(len(done), len(found.cells)), name
 
     def worsens() -> Judged:
-        policies = ("mast-m", EQUAL, *present(found, [f"lpac-k3 {s}" for s in sides])[:1])
-        names = [name.split()[0] for name in policies]
+        names = ["mast-m", EQUAL] + ["lpac-k3"] * found.has(f"lpac-k3 {s}" for s in sides)
         ratio = {p: np.array([of(p, s) / of("clairvoyant", s) for s in sides]) for p in names}
         slope = {p: estimated(_per_km(sides, values), signed=True) for p, values in ratio.items()}
         text = "; ".join(f"{p} " + ", ".join(str(estimated(one)) for one in each) for p, each in ratio.items())
@@ -116,8 +114,8 @@ def _side_draw(found: Found, figure: Figure) -> None:
     for i, policy in enumerate(policies):
         for j, side in enumerate(sides):
             if found.has((f"{policy} {side}", f"clairvoyant {side}")):
-                ratios[i, j] = (
-                    found.measured(f"{policy} {side}").at(C).mean / found.measured(f"clairvoyant {side}").at(C).mean
+                ratios[i, j] = found.measured(f"{policy} {side}").mean(C) / found.measured(f"clairvoyant {side}").mean(
+                    C
                 )
     heat(right, ratios, policies, sides, "ratio to the clairvoyant", ".2f")
 

@@ -47,7 +47,7 @@ def _crossing(found: Found, name: str, other: str) -> float:
     """The last of the instants of both at which the other is significantly ahead."""
     one, two = found.measured(name), found.measured(other)
     both = np.intersect1d(one.t, two.t)[::-1]
-    ahead = (float(t) for t in both if one.at(S, t).mean < two.at(S, t).mean)  # only these need an interval
+    ahead = (float(t) for t in both if one.mean(S, t) < two.mean(S, t))  # only these need an interval
     return next((t for t in ahead if difference(one, two, S, t).below_zero), 0.0)
 
 
@@ -96,7 +96,7 @@ def _rows(found: Found) -> list[Row]:
 
     def rises() -> Judged:
         names = [f"dhba-{k}" for k in HOPS if f"dhba-{k}" in found.cells and k <= 8]
-        text = ", ".join(f"{m(name).at(S).mean:.3f}" for name in names)
+        text = ", ".join(f"{m(name).mean(S):.3f}" for name in names)
         steps = [difference(m(after), m(before), S) for before, after in itertools.pairwise(names)]
         why = f"{', '.join(names)} at the end; each step above 0: {', '.join(map(str, steps))}"
         return "-", text, overall(*(sign(step, wanted=1) for step in steps)), why
@@ -108,7 +108,7 @@ def _rows(found: Found) -> list[Row]:
 
     def bound() -> Judged:
         top = m("lsap").at(S)
-        rest = {name: m(name).at(S).mean for name in found.cells if name != "lsap"}
+        rest = {name: m(name).mean(S) for name in found.cells if name != "lsap"}
         first = max(rest, key=lambda name: rest[name])
         ahead = {name: _crossing(found, "lsap", name) for name in rest}
         highest, late = top.mean >= rest[first], max(ahead.values())

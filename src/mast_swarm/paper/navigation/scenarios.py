@@ -35,7 +35,7 @@ def _rows(found: Found) -> list[Row]:
     names = found.size.some(SCENARIOS)
 
     def end(policy: str, name: str) -> float:
-        return found.measured(f"{policy} {name}").at(S).mean
+        return found.measured(f"{policy} {name}").mean(S)
 
     def listed(policy: str, chosen: list[str]) -> str:
         ready = [name for name in chosen if f"{policy} {name}" in found.results]
@@ -47,7 +47,7 @@ def _rows(found: Found) -> list[Row]:
     def drawn() -> Judged:
         count = {p: len(present(found, (f"{p} {n}" for n in names))) for p in ("mast-m-paper", "mast-m")}
         texts = [f"{number} of {len(names)} curves" for number in count.values()]
-        why = "the figure; differences to rivals stand below it"
+        why = "the figure; differences to rivals stand in its section"
         return texts[0], texts[1], shown(sum(count.values()), len(count) * len(names)), why
 
     def falls() -> Judged:
@@ -94,7 +94,7 @@ def _rows(found: Found) -> list[Row]:
         best = f"{texts.get('mast-m', 'not run')}; dhba-8 {texts.get('dhba-8', 'not run')}"
         why = "rank correlation of the success rate at the end with the chance that two robots are connected at the "
         why += "start; holds if above 0.7 for all three policies, also when any one scenario is left out; this chance, "
-        why += f"which stands below, is from {min(together):.2f} to {max(together):.2f}"
+        why += f"which stands in its section, is from {min(together):.2f} to {max(together):.2f}"
         larger = [share for name, share in zip(names, together, strict=True) if name.startswith("clusters-")][1:]
         if len(larger) > 1 and all(np.diff(larger) > 0):
             why += "; so it rises with the size of clusters from the second on, where the paper says that it falls"

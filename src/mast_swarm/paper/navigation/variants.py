@@ -27,7 +27,7 @@ def _cells(size: Size) -> Mapping[str, Cell]:
 
 def _rows(found: Found) -> list[Row]:
     def end(letter: str, kind: str, how: str = "central") -> float:
-        return found.measured(f"{letter} {kind} {how}").at(S).mean
+        return found.measured(f"{letter} {kind} {how}").mean(S)
 
     def text(kind: str, how: str, letters: str) -> str:
         try:
@@ -53,7 +53,7 @@ def _rows(found: Found) -> list[Row]:
     def only() -> Judged:
         ends = {letter: end(letter, "paper") for letter in "CLM"}
         verdict = HOLDS if [letter for letter, value in ends.items() if value > 0.9] == ["C"] else FAILS
-        early = ", ".join(f"{v} {found.measured(f'{v} paper central').at(S, 200.0).mean:.3f}" for v in "CLM")
+        early = ", ".join(f"{v} {found.measured(f'{v} paper central').mean(S, 200.0):.3f}" for v in "CLM")
         why = f"centralised, at the end, by the paper's recipe; at t = 200 s {early}"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Size, declare
-from mast_swarm.paper.judge import curves, present
+from mast_swarm.paper.judge import curves, present, table
 from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation.common import S, by_paper
+from mast_swarm.view.style import DASHES, POLICIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,34 +85,35 @@ def _seed_cells(size: Size) -> Mapping[str, Cell]:
 
 
 def _spread(found: Found) -> str:
-    """How many seeds there are, and of several the success rates, early and at the end, their mean and their standard
-    deviation."""
-    told, there = [], []
+    """The success rates of all seeds that are there, early and at the end, their means and standard deviations."""
+    if not len(found):
+        return ""
+    end = max(found.measured(name).end for name in found)
+    times = sorted({min(t, end) for t in (50.0, 200.0, end)})
+    rows = []
     for recipe, way in itertools.product(("best", "paper"), _WAYS):
         every = [name for name in found.cells if name.startswith(recipe) and name.endswith(way)]
-        names = present(found, every)
-        there.append(f"`{recipe}`, {way}, {len(names)} of {len(every)}")
-        if len(names) < 2:
-            continue
-        seeds = [found.measured(name) for name in names]
-        texts = []
-        for t in sorted({min(t, seeds[0].end) for t in (50.0, 200.0, seeds[0].end)}):
-            rates = [seed.at(S, t).mean for seed in seeds]
-            about = f"mean {np.mean(rates):.3f}, standard deviation {np.std(rates, ddof=1):.3f}"
-            texts.append(f"{', '.join(f'{rate:.3f}' for rate in rates)} at {t:g} s ({about})")
-        where = [f"{seed.about['device']} {seed.about.get('precision', '')}".strip() for seed in seeds]
-        mixed = ", so that the spread holds what hardware and precision do too" if len(set(where)) > 1 else ""
-        told.append(
-            f"Recipe `{recipe}`, {way}, evaluated seed by seed on {', '.join(where)}{mixed}: {'; '.join(texts)}."
-        )
-    spread = f" Success rates. {' '.join(told)}" if told else ""
-    return f"Seeds that are there: {'; '.join(there)}.{spread}" if len(found) else ""
+        seeds = [found.measured(name) for name in present(found, every)]
+        where = {f"{seed.about['device']} {seed.about.get('precision', '')}".strip() for seed in seeds}
+        row = [f"`{recipe}`, {way}", f"{len(seeds)} of {len(every)}", ", ".join(sorted(where))]
+        for t in times:
+            rates = [seed.mean(S, t) for seed in seeds]
+            about = f" (mean {np.mean(rates):.3f}, sd {np.std(rates, ddof=1):.3f})" if len(rates) > 1 else ""
+            row.append(", ".join(f"{rate:.3f}" for rate in rates) + about)
+        rows.append(row)
+    head = ["recipe, and how it ran", "seeds", "evaluated on", *(f"success rates at {t:g} s" for t in times)]
+    return "sd: standard deviation over the seeds.\n\n" + table(head, rows)
 
 
 def _draw_seeds(found: Found, figure: Figure) -> None:
+    """A colour for each recipe, and a kind of line for each seed."""
+    looks = {}
+    for name in found.cells:
+        recipe, seed, _ = name.split()
+        looks[name] = (POLICIES[("best", "paper").index(recipe)], DASHES[int(seed)])
     for axes, way in zip(figure.subplots(1, 2, sharey=True), _WAYS, strict=True):
         names = [name for name in found.cells if name.endswith(way)]
-        curves(axes, found, names, S, lambda name: "{}, seed {}".format(*name.split()[:2]))
+        curves(axes, found, names, S, lambda name: "{}, seed {}".format(*name.split()[:2]), looks)
         axes.set(ylabel="success rate" if way == "alone" else "", ylim=(0, 1.02))
         axes.set_title(way, loc="left")
         axes.legend(loc="lower right")
