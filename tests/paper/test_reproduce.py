@@ -73,7 +73,7 @@ def test_policies_that_can_be_are_trained_together(whole: Path) -> None:
     assert max(together.values()) == 4 and not list((whole / "scratch").glob("*/*.safetensors"))  # nor a checkpoint
 
 
-def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> None:
+def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     all_cells = EXPERIMENTS["encodings"].cells(Size(quick=True)).values()
     cells = {cell.needs.label: cell.needs for cell in all_cells if cell.needs}
     some = [cell for name, cell in cells.items() if name.startswith("M")]
@@ -86,7 +86,11 @@ def test_a_family_goes_on_with_those_with_whom_it_was_begun(tmp_path: Path) -> N
     begun.collector.close()
     assert families(some, 25, tmp_path) == [some[1:], some[:1]]  # one of other company would begin anew
     assert families(some[:2], 25, tmp_path) == [some[1:2], some[:1]] and is_family(some[1:2], tmp_path)
+    trained = work.train_family
+    monkeypatch.setattr(work, "train_family", lambda *args: trained(*args) or True)  # as if it had had epochs before
     (result,) = run_together(some[2:3], "cpu", str(tmp_path))
+    spent = sum(result.table["seconds"].to_pylist()) / 3  # of all epochs, of which each member has a share
+    assert result.about["resumed"] and result.about["seconds"] == pytest.approx(spent, abs=0.06)
     assert result.about["together"] == 3 and result.about["config"] == plain(configured(some[2]))
     forget(some[2:3], tmp_path)
     assert not list(tmp_path.glob("*/*.safetensors")) and families(some, 25, tmp_path) == [some]
