@@ -1,4 +1,4 @@
-"""The arithmetic of docs/reproduce.md: what a full run from nothing takes on one GPU, and on a hundred."""
+"""The blocks of docs/reproduce.md: what a full run takes on one GPU and on a hundred, and what is missing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from blocks import DOCS, load, table
 
 from mast_swarm.paper.cells import Cell, Store
+from mast_swarm.paper.effort import TRIED, Work, needed, searched, told, work_of
 from mast_swarm.paper.experiment import EXPERIMENTS, Size
-from mast_swarm.paper.judge import TRIED, Work, work_of
+from mast_swarm.paper.run import kept_of
 from mast_swarm.train.tune_config import TuneConfig
 
 GPUS = 100
@@ -16,8 +17,6 @@ GPUS = 100
 
 def declared() -> tuple[dict[str, Cell], dict[str, Cell]]:
     """The policies that are trained and all other cells of all experiments, by their keys."""
-    from mast_swarm.paper import run  # noqa: F401  (with it all experiments are declared)
-
     every = {cell.key: cell for one in EXPERIMENTS.values() for cell in one.cells(Size()).values()}
     trained = {cell.needs.key: cell.needs for cell in every.values() if cell.needs is not None}
     trained |= {key: cell for key, cell in every.items() if cell.kind == "train"}
@@ -47,10 +46,10 @@ def _time(seconds: float) -> str:
 def arithmetic() -> str:
     trained, others = declared()
     rest = [cell for cell in others.values() if cell.kind != "search"]
-    (searched,) = (cell for cell in others.values() if cell.kind == "search")
-    training, running, searching = work_of(trained.values(), []), work_of([], rest), work_of([], [searched])
+    (search,) = (cell for cell in others.values() if cell.kind == "search")
+    training, running, searching = work_of(trained.values(), []), work_of([], rest), work_of([], [search])
     paper = TuneConfig()
-    full = work_of([], [Cell("search", {"settings": {"trials": paper.trials, "most": paper.most}})])
+    full, most = searched("navigation", paper.trials, paper.most), paper.most * TRIED["navigation"]
     whole = work_of(trained.values(), others.values())
 
     def row(what: str, number: int, work: Work) -> list[str]:
@@ -70,19 +69,36 @@ def arithmetic() -> str:
     slowest, label = max(known)
     plain = load("benchmarks/results/train-navigation-nvidia-h200.json")["all_epochs_s"]
     spent = sum(seconds for seconds, _ in known)
-    told = (
+    words = (
         "No number of GPUs is quicker than the longest chain: the training of "
         f"`{last.label}`, {chain.epochs} epochs or {_time(chain.seconds)},",
         f"and its evaluation, {after.seconds:.0f} s. On a cluster all policies are trained first.",
         f"Then comes the rest, of which the declared search is one cell of {_time(searching.seconds)}.",
         f"So {GPUS} GPUs take about {_time(bound)}.",
-        f"A trial of the paper's search takes at most {paper.most} epochs or {_time(paper.most * TRIED)}.",
+        f"A trial of the paper's search takes at most {paper.most} epochs or {_time(most)}.",
         f"Measured: {len(known)} of the {len(trained)} trainings took {_time(spent)} on an H200.",
-        f"The longest, `{label}`, took {_time(slowest)} with compiling and validations;",
+        f"The longest, `{label}`, took {_time(slowest)} with compiling and validations, as one of several on its GPU;",
         f"the steps of the paper's 500 epochs [by themselves](training.md#speed) take {plain:.0f} s.",
     )
     head = ["a full run from nothing", "number", "epochs", "one H200", f"divided by {GPUS}"]
-    return table(head, body) + "\n" + "\n".join((*told, ""))
+    return table(head, body) + "\n" + "\n".join((*words, ""))
 
 
-NUMBERS: dict[str, Callable[[], str]] = {"hundred-gpus": arithmetic}
+def work() -> str:
+    """From nothing, and for what is missing now: of each experiment that lacks something, and of all."""
+    every: dict[str, Cell] = {}
+    missing: dict[str, Cell] = {}
+    rows = []
+    for name, experiment in EXPERIMENTS.items():
+        found = kept_of(experiment, Store(DOCS / "results"), Size())
+        whole = {cell.key: cell for cell in found.cells.values()}
+        lacking = {found.cells[one].key: found.cells[one] for one in found.lacking()}
+        every, missing = every | whole, missing | lacking
+        if lacking:
+            rows.append([f"`{name}`", told(needed(whole.values())), told(needed(lacking.values()))])
+    nothing = told(needed(missing.values())) if missing else "nothing"
+    whole_row = ["all experiments", told(needed(every.values())), nothing]
+    return table(["", "from nothing", "missing now"], [*rows, whole_row])
+
+
+NUMBERS: dict[str, Callable[[], str]] = {"hundred-gpus": arithmetic, "reproduce-work": work}

@@ -41,8 +41,8 @@ def test_nothing_has_been_run(blocks: ModuleType) -> None:
 
 def test_controllers_alone(blocks: ModuleType, tmp_path: Path) -> None:
     put(tmp_path, "coverage-curves", {"end clairvoyant": 0.3, "end d-cvt": 0.8})
-    assert "| `clairvoyant` | centralized | 0.300 | 0.300 |" in blocks.policies()
-    assert "| `d-cvt` | decentralized | 0.800 | 0.800 |" in blocks.policies()
+    assert "| `clairvoyant` | centralized | 0.300 ± 0.100 | 0.300 ± 0.100 |" in blocks.policies()
+    assert "| `d-cvt` | decentralized | 0.800 ± 0.100 | 0.800 ± 0.100 |" in blocks.policies()
     assert "| `mast-m` | decentralized, 0.2 s per hop | not run yet | not run yet |" in blocks.policies()
     assert "| MAST-M | not run yet |" in blocks.pairs()
     put(tmp_path, "coverage-sides", {"d-cvt 1448": 0.8})

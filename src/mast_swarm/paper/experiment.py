@@ -163,6 +163,8 @@ class Report:
     rows: list[Row]
     cells: Mapping[str, Cell]
     results: Mapping[str, Result] = field(default_factory=dict)
+    trained: Sequence[tuple[Cell, Result]] = ()
+    """What is kept of the trainings of its policies."""
 
     @property
     def lacking(self) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.claims import CLAIMS
+from mast_swarm.paper.effort import lacking
 from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, NOT_RUN, PARTLY, Found, Missing, Row
 from mast_swarm.paper.measured import Estimate
 
@@ -32,60 +31,6 @@ def judged(found: Found, claim: int, judge: Callable[[], Judged]) -> Row:
         return Row(claim, CLAIMS[claim], verdict=NOT_RUN, why="too few cells at the size of --quick")
 
 
-# On an H200: seconds per epoch of the paper's recipes, per epoch of a search's trial, whose networks are of all sizes
-# and not compiled, and of an evaluation, decentralised or central.
-EPOCHS, TRIED, ALONE, CENTRAL = {"navigation": 0.5, "coverage": 3.4}, 1.6, 15.0, 2.0
-
-
-@dataclass(frozen=True)
-class Work:
-    """What it takes to run cells."""
-
-    trained: int  # policies
-    rest: int  # evaluations and the like
-    searched: int  # trials
-    epochs: int
-    seconds: float  # on an H200
-
-    @property
-    def took(self) -> str:
-        hours = self.seconds > 180
-        return f"{self.seconds / 3600:.1f} h" if hours else f"{max(1, round(self.seconds / 60))} min"
-
-
-def work_of(trained: Collection[Cell], cells: Collection[Cell]) -> Work:
-    """trained: policies to train; cells: all else, and these may be among them."""
-    searched = [cell.settings["settings"] for cell in cells if cell.kind == "search"]
-    learned = [(cell.settings["task"], int(cell.settings["settings"].get("epochs", 500))) for cell in trained]
-    # Hyperband ends many trials soon: half of the most epochs, on average.
-    tried = sum(given["trials"] * given["most"] // 2 for given in searched)
-    rest = [cell for cell in cells if cell.kind not in ("train", "search")]
-    spent = sum(EPOCHS[task] * count for task, count in learned) + tried * TRIED
-    spent += sum(ALONE if "delay" in cell.settings else CENTRAL for cell in rest)
-    epochs = tried + sum(count for _, count in learned)
-    return Work(len(trained), len(rest), sum(given["trials"] for given in searched), epochs, spent)
-
-
-def lacking(found: Found) -> str:
-    """Why a row was not run, in numbers."""
-    cells = [found.cells[name] for name in found.lacking()]
-    if not cells:
-        return "not a part of --quick" if found.size.quick else "every cell is there, but not what this row needs"
-    trained = {cell.needs.key: cell.needs for cell in cells if cell.needs is not None}
-    trained |= {cell.key: cell for cell in cells if cell.kind == "train"}
-    work = work_of(trained.values(), cells)
-    parts = [f"{_many(work.trained, 'policy', 'policies')} to train"] * bool(work.trained)
-    parts += [f"{_many(work.rest, 'cell', 'cells')} to run"] * bool(work.rest)
-    parts += [f"{work.searched} trials of a search"] * bool(work.searched)
-    count = f"{len(cells)} of {len(found.cells)} cells {'is' if len(cells) == 1 else 'are'} missing"
-    whole = f" ({work.epochs} epochs)" if work.epochs else ""
-    return f"{count}: {', '.join(parts)}{whole}, about {work.took} on an H200"
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
-
-
 def sign(difference: Estimate, *, wanted: int) -> str:
     """The verdict on a difference that should be positive (1) or negative (-1)."""
     if difference.above_zero if wanted > 0 else difference.below_zero:
@@ -95,9 +40,38 @@ def sign(difference: Estimate, *, wanted: int) -> str:
 
 def either(*parts: bool) -> str:
     """holds if all parts of a claim do, partly if some do; without a part there is nothing to judge."""
-    if not parts:
+    return overall(*(HOLDS if part else FAILS for part in parts))
+
+
+def overall(*verdicts: str) -> str:
+    """Of the verdicts on several parts of a claim: within interval if some are and no part fails, partly if some parts
+    hold and others fail."""
+    if not verdicts:
         raise Missing
-    return HOLDS if all(parts) else PARTLY if any(parts) else FAILS
+    if FAILS in verdicts:
+        return PARTLY if HOLDS in verdicts or PARTLY in verdicts else FAILS
+    return next((one for one in (PARTLY, LEVEL) if one in verdicts), HOLDS)
+
+
+def near(found: Estimate, value: float, give: float) -> str:
+    """The verdict on what should be within so much of a value; within interval if only a part of its interval is."""
+    if found.ends is None:
+        return HOLDS if abs(found.mean - value) < give else FAILS
+    if found.above(value + give) or found.below(value - give):
+        return FAILS
+    return HOLDS if found.above(value - give) and found.below(value + give) else LEVEL
+
+
+def choice(*ahead: Estimate) -> str:
+    """The verdict on what should be the first of several, by how much it is ahead of each other: it holds if it surely
+    is of all, it fails if any other is surely ahead, and else nobody can tell."""
+    verdicts = [sign(gap, wanted=1) for gap in ahead]
+    return next((one for one in (FAILS, LEVEL) if one in verdicts), HOLDS)
+
+
+def in_part(verdict: str) -> str:
+    """What a verdict is worth where a part of the claim was not run: at most partly."""
+    return FAILS if verdict == FAILS else PARTLY
 
 
 def shown(count: int, of: int) -> str:
@@ -113,24 +87,48 @@ def counted(left: str, right: str, gaps: Sequence[Estimate]) -> str:
     return f"{left} is below {right} in {below} and above it in {above} of {len(gaps)}"
 
 
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of a page."""
+    lines = [head, ["---"] * len(head), *rows]
+    plain = ([text.replace("|", "/").replace("\n", " ") for text in line] for line in lines)
+    return "".join("| " + " | ".join(line) + " |\n" for line in plain)
+
+
 def present(found: Found, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in found.results]
 
 
-def curves(axes: Any, found: Found, names: Iterable[str], metric: str, label: Callable[[str], str] = str) -> None:
+Look = tuple[str, str]  # the colour and the dashes of a line
+
+
+def curves(
+    axes: Any,
+    found: Found,
+    names: Iterable[str],
+    metric: str,
+    label: Callable[[str], str] = str,
+    looks: Mapping[str, Look] | None = None,
+) -> None:
     """Means over time with their bands, of those that are there."""
     from mast_swarm.view.style import policy_colour, policy_dash
 
     for number, name in enumerate(names):
         if name not in found.results:
             continue
-        t, mean, half = found.measured(name).curve(metric)
-        colour = policy_colour(number)
-        axes.fill_between(t, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+        t, mean, (low, high) = found.measured(name).curve(metric)
+        colour, dash = (looks or {}).get(name, (policy_colour(number), policy_dash(number)))
+        axes.fill_between(t, low, high, color=colour, alpha=0.15, linewidth=0)
         marked = {"marker": "o", "markersize": 3} if len(t) < _FEW else {}
-        axes.plot(t, mean, color=colour, linestyle=policy_dash(number), label=label(name), linewidth=1.6, **marked)
+        axes.plot(t, mean, color=colour, linestyle=dash, label=label(name), linewidth=1.6, **marked)
     axes.set(xlabel="time (s)")
     axes.margins(x=0)
+
+
+def bars(axes: Any, places: Sequence[float], found: Sequence[Estimate], **look: Any) -> None:
+    """Means with their intervals, [P] each."""
+    ends = [each.ends or (each.mean, each.mean) for each in found]
+    apart = [(each.mean - low, high - each.mean) for each, (low, high) in zip(found, ends, strict=True)]
+    axes.errorbar(places, [each.mean for each in found], np.array(apart).T, marker="o", **look)
 
 
 def heat(axes: Any, values: np.ndarray, rows: list[Any], columns: list[Any], title: str, spec: str = ".0f") -> None:

@@ -20,8 +20,8 @@ from mast_swarm.paper.adopt import adopt
 from mast_swarm.paper.cells import Cell, Result, Store
 from mast_swarm.paper.claims import CLAIMS
 from mast_swarm.paper.config import ReproduceConfig
+from mast_swarm.paper.effort import work_of
 from mast_swarm.paper.experiment import EXPERIMENTS, Experiment, Found, Report, Size
-from mast_swarm.paper.judge import work_of
 from mast_swarm.paper.measured import flat
 from mast_swarm.paper.report import write_report
 from mast_swarm.paper.work import as_bytes, families, forget, is_family, run, run_together
@@ -256,7 +256,9 @@ def kept_of(experiment: Experiment, store: Store, size: Size, cells: Mapping[str
 
 def _gathered(experiment: Experiment, store: Store, size: Size, cells: Mapping[str, Cell] | None = None) -> Report:
     found = kept_of(experiment, store, size, cells)
-    return Report(experiment, experiment.rows(found), found.cells, found.results)
+    needs = {cell.needs.key: cell.needs for cell in found.cells.values() if cell.needs is not None}
+    trained = [(cell, result) for cell in needs.values() if (result := store.load(cell)) is not None]
+    return Report(experiment, experiment.rows(found), found.cells, found.results, trained)
 
 
 def _one(experiment: Experiment, cells: Mapping[str, Cell], store: Store, size: Size, out: Path) -> Report:

@@ -38,6 +38,7 @@ from mast_swarm.train import checkpoint
 from mast_swarm.train.config import TrainConfig, changed, from_plain, plain, recipe
 from mast_swarm.train.family import rows_of, trainable_together
 from mast_swarm.train.run import train, train_family
+from mast_swarm.train.team import in_half_precision
 from mast_swarm.train.tune_config import TuneConfig
 from mast_swarm.view.terminal import lines
 from mast_swarm.zoo import CONFIG_FILE, WEIGHTS_FILE
@@ -56,8 +57,6 @@ def run(cell: Cell, files: Mapping[str, bytes], device: str, scratch: str) -> Re
     about = {**_about(device, time.monotonic() - began), **found.about}
     if files:
         about[WEIGHTS] = known_by(files)
-    if "precision" in about and not cell.learned:  # controllers stay in full precision
-        about["precision"] = "fp32"
     return Result(found.table, about, found.files)
 
 
@@ -79,15 +78,26 @@ def run_together(cells: Sequence[Cell], device: str, scratch: str) -> list[Resul
     out, members = next(there, (Path(scratch) / f"family-{name}", wanted))
     out.parent.mkdir(parents=True, exist_ok=True)
     resumed, headline = train_family(members, out, device), tasks.task_of(members[0].world).metric.name
-    share = (time.monotonic() - began) / len(members)
-    about = {**_about(device, share), "together": len(members), "resumed": resumed}
+    spent = time.monotonic() - began
     found = []
     for config in wanted:
         number = members.index(config)
         rows = rows_of(out, number, headline)
+        share = (_of_epochs(rows) if resumed else spent) / len(members)
+        about = {**_about(device, share), "together": len(members), "resumed": resumed}
+        about |= {"precision": _learned_in(config, device)}
         files = {one: (out / "best" / str(number) / one).read_bytes() for one in (CONFIG_FILE, WEIGHTS_FILE)}
         found.append(Result(_as_table(rows), {**about, "config": plain(config)}, files))
     return found
+
+
+def _of_epochs(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The seconds of all epochs of a run, also of those before it was stopped."""
+    return float(sum(row["seconds"] for row in rows))
+
+
+def _learned_in(config: TrainConfig, device: str) -> str:
+    return "bf16" if in_half_precision(config, pick_device(device)) else "fp32"
 
 
 def forget(cells: Sequence[Cell], scratch: Path) -> None:
@@ -192,8 +202,9 @@ def _evaluate(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
                 _clear(state, policy)
         table = pq.read_table(run / "episodes.parquet")
         _clear(state, run, policy)
-    about = {"resumed": True, "seconds": spent()} if resumed else {}
-    return Result(thinned(table, config.world.dt), {"precision": precision, **about})
+    about: dict[str, Any] = {"resumed": True, "seconds": spent()} if resumed else {}
+    about |= {"precision": precision if cell.learned else "fp32"}  # controllers stay in full precision
+    return Result(thinned(table, config.world.dt), about)
 
 
 def _clear(*paths: Path) -> None:
@@ -234,8 +245,9 @@ def _train(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
     for path in sorted(scratch.glob("*.safetensors")):  # checkpoints: the run is at its end
         path.unlink()
     about: dict[str, Any] = {"resumed": ended or stopped, "config": plain(config)}
+    about |= {"precision": _learned_in(config, device)}
     if ended or stopped:  # what came before took time too
-        about["seconds"] = round(sum(row["seconds"] for row in rows), 1)
+        about["seconds"] = round(_of_epochs(rows), 1)
     return Result(_as_table(rows), about, files)
 
 

@@ -8,74 +8,76 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mast_swarm.paper.cells import Cell
-from mast_swarm.paper.coverage.common import USUAL, C, run
-from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, either, heat, judged, present, shown
-from mast_swarm.paper.measured import difference
+from mast_swarm.paper.coverage.common import EQUAL, USUAL, C, apart, run
+from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, Experiment, Found, Row, Size, declare
+from mast_swarm.paper.judge import Judged, heat, judged, overall, present, shown, sign
+from mast_swarm.paper.measured import Estimate, estimated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDES = {1024: 32, 1448: 64, 1774: 96, 2048: 128}  # m: robots, and features
-ON_SIDES = (*USUAL, "lpac-k3-seen", "mast-m-paper")
+ON_SIDES = (*USUAL, EQUAL, "mast-m-paper")
+STEADY = 0.03  # as much as costs of a steady policy may differ
 
 
 def _side_cells(size: Size) -> Mapping[str, Cell]:
     return {
         f"{policy} {side}": run(size, policy, agents=SIDES[side], features=SIDES[side], side=float(side))
         for side in size.some(list(SIDES))[: 1 if size.quick else None]
-        for policy in (USUAL if size.quick else ON_SIDES)
+        for policy in ((*USUAL, EQUAL) if size.quick else ON_SIDES)
     }
 
 
 def _side_rows(found: Found) -> list[Row]:
     sides = sorted({int(name.split()[1]) for name in found.cells})
 
-    def mean(policy: str, side: int) -> float:
-        return found.measured(f"{policy} {side}").at(C).mean
+    def of(policy: str, side: int) -> np.ndarray:
+        """The cost with its samples; the start states of each side are others."""
+        return found.measured(f"{policy} {side}").drawn(C, starts=side)
 
     def listed(policy: str) -> str:
         there = [s for s in sides if f"{policy} {s}" in found.results]
         only = f" at {there[0]} m, the only side run" if len(there) == 1 < len(sides) else ""
-        return ", ".join(f"{mean(policy, s):.3f}" for s in there) + only or "not run"
+        return ", ".join(str(estimated(of(policy, s))) for s in there) + only or "not run"
 
     def steady() -> Judged:
-        gaps = [difference(found.measured(f"mast-m {s}"), found.measured(f"d-cvt {s}"), C) for s in sides]
-        levels = [mean("mast-m", s) for s in sides]
-        verdict = either(all(gap.below_zero for gap in gaps), float(np.ptp(levels)) < 0.03)
-        why = f"judged on mast-m; d-cvt {listed('d-cvt')}; steady: within 0.03"
+        gaps = [apart(found, f"mast-m {s}", f"d-cvt {s}") for s in sides]
+        levels = np.array([of("mast-m", s) for s in sides])
+        spread = estimated(np.ptp(levels, axis=0))
+        even = HOLDS if spread.below(STEADY) else FAILS if spread.above(STEADY) else LEVEL
+        why = f"judged on mast-m; d-cvt {listed('d-cvt')}; mast-m minus d-cvt {', '.join(map(str, gaps))}; the highest "
+        why += f"and the lowest cost of mast-m are {spread} apart; steady: for sure less than {STEADY}"
+        verdict = overall(*(sign(gap, wanted=-1) for gap in gaps), even)
         return listed("mast-m-paper"), listed("mast-m"), verdict, why
 
     def closes() -> Judged:
-        gaps = [
-            difference(found.measured(f"mast-m {s}"), found.measured(f"lpac-k3 {s}"), C) for s in (sides[0], sides[-1])
-        ]
-        verdict = either(gaps[0].below_zero, not gaps[1].below_zero)
-        text = f"{gaps[0]} at {sides[0]} m, {gaps[1]} at {sides[-1]} m"
-        why = "mast-m, which has a fifth map, minus lpac-k3"
-        equal = {
-            s: difference(found.measured(f"mast-m {s}"), found.measured(f"lpac-k3-seen {s}"), C)
-            for s in sides
-            if f"lpac-k3-seen {s}" in found.results
-        }
-        if equal:
-            texts = ", ".join(f"{gap} at {s} m" for s, gap in equal.items())
-            why += f"; minus lpac-k3-seen, which has it too, {texts}"
-        return listed("mast-m-paper"), text, verdict, why
+        def gaps(other: str) -> dict[int, Estimate]:
+            return {s: apart(found, f"mast-m {s}", f"{other} {s}") for s in sides if f"{other} {s}" in found.results}
+
+        def told(of_sides: Mapping[int, Estimate]) -> str:
+            return ", ".join(f"{gap} at {s} m" for s, gap in of_sides.items())
+
+        first, last = (apart(found, f"mast-m {s}", f"{EQUAL} {s}") for s in (sides[0], sides[-1]))
+        closed = FAILS if last.below_zero else LEVEL
+        why = f"mast-m minus {EQUAL}, which has its five maps; the gap is there if it is below 0 at {sides[0]} m, and "
+        why += f"open if it is below 0 at {sides[-1]} m; minus lpac-k3, which has four maps, {told(gaps('lpac-k3'))}"
+        return listed("mast-m-paper"), told(gaps(EQUAL)), overall(sign(first, wanted=-1), closed), why
 
     def figure_(name: str) -> Judged:
         done = present(found, found.cells)
         return "-", f"{len(done)} of {len(found.cells)} cells", shown(len(done), len(found.cells)), name
 
     def worsens() -> Judged:
-        ratio = {p: [mean(p, s) / mean("clairvoyant", s) for s in sides] for p in ("mast-m", "lpac-k3")}
-        slope = {
-            p: float(np.polyfit(sides, values, 1)[0]) * 1000 if len(sides) > 1 else 0.0 for p, values in ratio.items()
-        }
-        text = "; ".join(f"{p} " + ", ".join(f"{v:.3f}" for v in values) for p, values in ratio.items())
-        verdict = either(slope["mast-m"] > 0.01, slope["lpac-k3"] <= 0.01)
-        change = ", ".join(f"{p} {value:+.3f}" for p, value in slope.items())
-        return "-", text, verdict, f"ratios of time averages; change per km: {change} (worse: above 0.01)"
+        names = ["mast-m", EQUAL] + ["lpac-k3"] * found.has(f"lpac-k3 {s}" for s in sides)
+        ratio = {p: np.array([of(p, s) / of("clairvoyant", s) for s in sides]) for p in names}
+        slope = {p: estimated(_per_km(sides, values), signed=True) for p, values in ratio.items()}
+        text = "; ".join(f"{p} " + ", ".join(str(estimated(one)) for one in each) for p, each in ratio.items())
+        steep = slope[EQUAL]
+        verdict = overall(sign(slope["mast-m"], wanted=1), FAILS if steep.above_zero else HOLDS)
+        change = ", ".join(f"{p} {value}" for p, value in slope.items())
+        why = f"ratios of time averages; change per km: {change}; worse: above 0; judged on mast-m and {EQUAL}, which "
+        return "-", text, verdict, why + "has its five maps"
 
     judges: dict[int, Any] = {
         46: steady,
@@ -84,6 +86,11 @@ def _side_rows(found: Found) -> list[Row]:
         49: lambda: figure_("the figure"),
     }
     return [judged(found, claim, judge) for claim, judge in (judges | {50: worsens}).items()]
+
+
+def _per_km(sides: list[int], values: np.ndarray) -> np.ndarray:
+    """The slopes of the lines that fit values [sides, ...] best."""
+    return np.polyfit(sides, values, 1)[0] * 1000 if len(sides) > 1 else 0.0 * values[0]
 
 
 def _side_draw(found: Found, figure: Figure) -> None:
@@ -107,8 +114,8 @@ def _side_draw(found: Found, figure: Figure) -> None:
     for i, policy in enumerate(policies):
         for j, side in enumerate(sides):
             if found.has((f"{policy} {side}", f"clairvoyant {side}")):
-                ratios[i, j] = (
-                    found.measured(f"{policy} {side}").at(C).mean / found.measured(f"clairvoyant {side}").at(C).mean
+                ratios[i, j] = found.measured(f"{policy} {side}").mean(C) / found.measured(f"clairvoyant {side}").mean(
+                    C
                 )
     heat(right, ratios, policies, sides, "ratio to the clairvoyant", ".2f")
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mast_swarm.paper.cells import Cell, weights
-from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, judged, present
-from mast_swarm.paper.measured import bootstrap
+from mast_swarm.paper.coverage.common import EQUAL
+from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
+from mast_swarm.paper.judge import Judged, blank, judged, present, sign
+from mast_swarm.paper.measured import Estimate, bootstrap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SPACED = ("clairvoyant", "mast-m", "lpac-k3", "lpac-k3-seen")
+SPACED = ("clairvoyant", "mast-m", "lpac-k3", EQUAL)
 
 
 def _spacing_cells(size: Size) -> Mapping[str, Cell]:
@@ -35,14 +36,15 @@ def _spacing_rows(found: Found) -> list[Row]:
         def column(policy: str, name: str) -> np.ndarray:
             return found[policy].table[name].to_numpy()
 
-        gap = bootstrap(column("lpac-k3", "unevenness") - column("mast-m", "unevenness"))
+        def minus_ours(other: str) -> Estimate:
+            return bootstrap(column(other, "unevenness") - column("mast-m", "unevenness"))
+
+        gap = minus_ours(EQUAL)
         text = ", ".join(f"{p} {column(p, 'unevenness').mean():.2f}" for p in present(found, SPACED))
         under = ", ".join(f"{p} {column(p, 'importance').mean():.1f}" for p in present(found, SPACED))
-        verdict = HOLDS if gap.below_zero else FAILS if gap.above_zero else LEVEL
-        why = f"20 environments, lpac-k3 minus mast-m {gap}"
-        if "lpac-k3-seen" in found.results:
-            equal = bootstrap(column("lpac-k3-seen", "unevenness") - column("mast-m", "unevenness"))
-            why += f", lpac-k3-seen, which has mast-m's five maps, {equal}"
+        verdict = sign(gap, wanted=-1)
+        why = f"20 environments; {EQUAL}, which has mast-m's five maps, minus mast-m, by which it is judged, {gap}"
+        why += f"; lpac-k3, which has four, minus mast-m {minus_ours('lpac-k3')}" if "lpac-k3" in found.results else ""
         why += f"; importance under robots in units of its mean: {under}"
         return "-", text, verdict, f"spread of the distance to the nearest robot over its mean, N = 64, F = 8; {why}"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, curves, either, judged, present, shown
+from mast_swarm.paper.judge import Judged, bars, blank, curves, either, judged, present, shown
 from mast_swarm.paper.measured import Estimate, difference
 from mast_swarm.paper.navigation.common import DOTS, S, by_paper
 
@@ -68,7 +68,7 @@ def _rows(found: Found) -> list[Row]:
 
     def falls() -> Judged:
         recipe = difference(found.measured("L paper 1"), found.measured("L paper central"), S)
-        levels = [found.measured(f"L paper {at}").at(S).mean for at in ("central", "1")]
+        levels = [found.measured(f"L paper {at}").mean(S) for at in ("central", "1")]
         verdict = either(recipe.below_zero, abs(levels[0] - 0.9) < 0.05, abs(levels[1] - 0.8) < 0.05)
         text = f"{levels[0]:.3f} to {levels[1]:.3f}: {recipe}"
         why = "tau = dt minus central at the end; holds if it falls, from 0.9 and to 0.8, each within 0.05"
@@ -104,12 +104,7 @@ def _draw(found: Found, figure: Figure) -> None:
         if points:
             line = "-" if len(points) > 2 else ":"
             label = f"MAST-{letter}, " + (_RECIPES[letter] if kind == "best" else "the paper's recipe")
-            axes.errorbar(
-                [tau for tau, _ in points],
-                [e.mean for _, e in points],
-                [e.half or 0.0 for _, e in points],
-                marker="o", linestyle=line, capsize=2, color=policy_colour(number), label=label,
-            )  # fmt: skip
+            bars(axes, *zip(*points, strict=True), linestyle=line, capsize=2, color=policy_colour(number), label=label)
     axes.set(xlabel="delay per hop, in control periods (0: centralised)", ylabel="success rate at the end")
     axes.legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, curves, either, judged, sign
+from mast_swarm.paper.judge import Judged, blank, curves, judged, overall, sign
 from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation.common import S, by_paper
 
@@ -27,7 +27,7 @@ def _cells(size: Size) -> Mapping[str, Cell]:
 
 def _rows(found: Found) -> list[Row]:
     def end(letter: str, kind: str, how: str = "central") -> float:
-        return found.measured(f"{letter} {kind} {how}").at(S).mean
+        return found.measured(f"{letter} {kind} {how}").mean(S)
 
     def text(kind: str, how: str, letters: str) -> str:
         try:
@@ -40,7 +40,7 @@ def _rows(found: Found) -> list[Row]:
         gaps = [
             difference(found.measured(f"{a} paper central"), found.measured(f"{b} paper central"), S) for a, b in pairs
         ]
-        verdict = either(*(gap.above_zero for gap in gaps))
+        verdict = overall(*(sign(gap, wanted=1) for gap in gaps))
         apart = ", ".join(f"{a} minus {b} {gap}" for (a, b), gap in zip(pairs, gaps, strict=True))
         why = f"at the end, by one recipe for all three: {apart}; ours differ in theirs"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
@@ -53,7 +53,7 @@ def _rows(found: Found) -> list[Row]:
     def only() -> Judged:
         ends = {letter: end(letter, "paper") for letter in "CLM"}
         verdict = HOLDS if [letter for letter, value in ends.items() if value > 0.9] == ["C"] else FAILS
-        early = ", ".join(f"{v} {found.measured(f'{v} paper central').at(S, 200.0).mean:.3f}" for v in "CLM")
+        early = ", ".join(f"{v} {found.measured(f'{v} paper central').mean(S, 200.0):.3f}" for v in "CLM")
         why = f"centralised, at the end, by the paper's recipe; at t = 200 s {early}"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
 

@@ -12,6 +12,8 @@ WAVELENGTHS = (250.0, 500.0, 1000.0, 2000.0, 4000.0)
 WIDTH = 1000.0  # m, of the training world
 SHORT = 40  # epochs of every policy of a study, of the paper's 500
 
+LITTLE = 0.2  # success rate at N = 100: a model that reaches no more has learned almost nothing in these epochs
+
 
 def short(size: Size, label: str, **policy: object) -> Cell:
     """A policy of a study: the paper's recipe for fewer epochs."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mast_swarm.paper.cells import Cell
-from mast_swarm.paper.experiment import FAILS, HOLDS, PARTLY, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, either, judged
+from mast_swarm.paper.effort import needed, told
+from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, PARTLY, Experiment, Found, Missing, Row, Size, declare
+from mast_swarm.paper.judge import Judged, blank, choice, in_part, judged, overall, sign, table
+from mast_swarm.paper.measured import estimated
 from mast_swarm.paper.navigation.common import S
-from mast_swarm.paper.study.common import ENCODINGS, SHORT, SIZES, WINDOWS, at_size, studied, window
+from mast_swarm.paper.study.common import ENCODINGS, LITTLE, SHORT, SIZES, WINDOWS, at_size, studied, window
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+SMALL, LARGE = SIZES[0], SIZES[-1]  # robots
+ENOUGH = 0.6  # success rate, of which the paper counts how many models exceed it at N = 1000
 
 
 def _encoding_cells(size: Size) -> Mapping[str, Cell]:
@@ -29,8 +34,47 @@ def _encoding_cells(size: Size) -> Mapping[str, Cell]:
 
 
 def _encoding_rows(found: Found) -> list[Row]:
-    def end(variant: str, encoding: str, radius: str, agents: int) -> float:
-        return found.measured(f"{variant} {encoding} {radius} {agents}").at(S).mean
+    def name(variant: str, encoding: str, radius: str, agents: int = SMALL) -> str:
+        return f"{variant} {encoding} {radius} {agents}"
+
+    def end(*model: Any) -> float:
+        return found.measured(name(*model)).mean(S)
+
+    def drawn(*model: Any) -> np.ndarray:
+        """The success rate with its samples; teams of each size have start states of their own."""
+        return found.measured(name(*model)).drawn(S, starts=model[-1])
+
+    def learned(variant: str, encodings: Iterable[str] = ENCODINGS) -> list[str]:
+        """Encodings of which every model of a variant that is there has learned something."""
+        there = {
+            e: [end(variant, e, w, SMALL) for w in windows if name(variant, e, w) in found.results] for e in encodings
+        }
+        return [e for e, ends in there.items() if ends and min(ends) > LITTLE]
+
+    def left_out(variant: str) -> str:
+        """What is said of the others."""
+        out = [e for e in ENCODINGS if e not in learned(variant)]
+        ends = [end(variant, e, w, SMALL) for e in out for w in windows if name(variant, e, w) in found.results]
+        if not ends:
+            return ""
+        most = f"{max(ends):.2f} at N = {SMALL} at most"
+        return f"; {', '.join(out)} left out: after {SHORT} epochs it has learned almost nothing, {most}"
+
+    def absent(variant: str = "") -> str:
+        """Which models are missing, and what they take."""
+        whole = dict.fromkeys(one.rsplit(" ", 1)[0] for one in found.cells if one.startswith(variant))
+        there = {one.rsplit(" ", 1)[0] for one in found.results}
+        gone: dict[str, list[str]] = {}
+        for one in whole:
+            if one not in there:
+                letter, encoding, radius = one.split()
+                gone.setdefault(f"{letter} {radius}", []).append(encoding)
+        if not gone:
+            return ""
+        each = [f"{at} {'all' if len(es) == len(ENCODINGS) else ' '.join(es)}" for at, es in gone.items()]
+        cells = [cell for one, cell in found.cells.items() if one not in found.results and one.startswith(variant)]
+        count = sum(map(len, gone.values()))
+        return f"; {count} of {len(whole)} models are missing ({', '.join(each)}): {told(needed(cells))}"
 
     windows = [window(radius) for radius in WINDOWS]
 
@@ -40,6 +84,9 @@ def _encoding_rows(found: Found) -> list[Row]:
         if not ready:
             found["M rope-g 250 100"]
         why = f"M, R_att 250, N = 100, t = 200 s, centralised, {SHORT} epochs; holds: all five are run"
+        why += "".join(
+            f"; {e} has learned almost nothing by then" for e in ready if end("M", e, "250", SMALL) <= LITTLE
+        )
         return texts, "-", HOLDS if len(ready) == len(ENCODINGS) else PARTLY, why
 
     def study() -> Judged:
@@ -50,57 +97,123 @@ def _encoding_rows(found: Found) -> list[Row]:
         text = f"{len(there)} of {len(whole)} models, {SHORT} epochs each"
         by = ", ".join(f"{v} {sum(name[0] == v for name in there)}" for v in "MLC")
         why = f"{by}; one shorter schedule for all; the 75 models are named in a note of the source that is not printed"
+        why += absent()
         return text, "-", HOLDS if there == whole else PARTLY, why
 
     def masked() -> Judged:
-        best = [max(ENCODINGS, key=lambda e: end("M", e, w, 100)).startswith("rope") for w in windows]
-        spread = {e: np.ptp([end("M", e, w, 100) for w in windows]) for e in ENCODINGS[:4]}
-        robust = spread["rope-g"] <= spread["rope-l"] and spread["ape-g"] <= spread["ape-l"]
-        large = [end("M", "rope-g", w, 1000) for w in windows]
-        drop = {e: end("M", e, "250", 100) - end("M", e, "250", 1000) for e in ENCODINGS}
-        verdict = either(all(best), bool(robust), large[0] == max(large), drop["ape-g"] == max(drop.values()))
-        text = (
-            f"RoPE best in {sum(best)} of 4 windows; spread over them "
-            + ", ".join(f"{e} {value:.3f}" for e, value in spread.items())
-            + "; rope-g at N = 1000 by window "
-            + ", ".join(f"{value:.3f}" for value in large)
-            + "; loss from N = 100 to 1000 at 250 m "
-            + ", ".join(f"{e} {value:.3f}" for e, value in drop.items())
+        known = learned("M")
+        if not {"rope-g", "rope-l", "ape-g"} <= set(known):
+            raise Missing
+        at_small = {e: np.array([drawn("M", e, w, SMALL) for w in windows]) for e in known}
+        rope, rest = (
+            np.max([at_small[e] for e in known if e.startswith("rope") == is_rope], axis=0) for is_rope in (True, False)
         )
-        why = f"{SHORT} epochs, after which ape-l has learned little at any window; degrades: ape-g loses the most"
-        return text, "-", verdict, why
+        ahead = [estimated(one, signed=True) for one in rope - rest]
+        spread = {e: np.ptp(values, axis=0) for e, values in at_small.items()}
+        robust = estimated(spread["rope-g"] - spread["rope-l"], signed=True)
+        large = {w: drawn("M", "rope-g", w, LARGE) for w in windows}
+        trade = [estimated(large["250"] - large[w], signed=True) for w in windows if w != "250"]
+        loss = {e: at_small[e][0] - drawn("M", e, "250", LARGE) for e in known}
+        most = [estimated(loss["ape-g"] - one, signed=True) for e, one in loss.items() if e != "ape-g"]
+        parts = {
+            "RoPE best": overall(*(sign(one, wanted=1) for one in ahead)),
+            "rope-g more robust than rope-l": sign(robust, wanted=-1),
+            "250 m the best of RoPE-G at N = 1000": choice(*trade),
+            "ape-g loses the most": choice(*most),
+        }
+        text = (
+            f"N = {SMALL}: best RoPE minus best other by window {', '.join(map(str, ahead))}; spread over windows "
+            + ", ".join(f"{e} {estimated(spread[e])}" for e in ("rope-g", "rope-l"))
+            + f"; rope-g at N = {LARGE} by window "
+            + ", ".join(f"{w} {estimated(one)}" for w, one in large.items())
+            + f"; loss from N = {SMALL} to {LARGE} at 250 m "
+            + ", ".join(f"{e} {estimated(one, signed=True)}" for e, one in loss.items())
+        )
+        why = f"{SHORT} epochs; " + "; ".join(f"{part}: {verdict}" for part, verdict in parts.items())
+        why += f"; rope-g minus rope-l in spread {robust}; 250 m minus the others {', '.join(map(str, trade))}"
+        return text, "-", overall(*parts.values()), why + left_out("M")
 
     def local() -> Judged:
-        above = {v: sum(end(v, e, w, 1000) > 0.6 for e in ENCODINGS for w in ("1000", "inf")) for v in "ML"}
-        text = f"above 0.6 at N = 1000, R_att >= 1000: M {above['M']} of 10, L {above['L']} of 10"
-        why = f"{SHORT} epochs; two windows of five encodings, of which only RoPE comes near 0.6"
-        lacking = [w for w in windows if f"L rope-g {w} 100" not in found.results]
-        why += f"; of L the windows {', '.join(lacking)} are not run" if lacking else ""
-        return text, "-", HOLDS if above["L"] < above["M"] else FAILS, why
+        wide = [(e, w) for e in ENCODINGS for w in ("1000", "inf")]
+        ends = {v: {at: estimated(drawn(v, *at, LARGE)) for at in wide} for v in "ML"}
+        above = {v: sum(one.above(ENOUGH) for one in each.values()) for v, each in ends.items()}
+        open_ = {
+            v: sum(not (one.above(ENOUGH) or one.below(ENOUGH)) for one in each.values()) for v, each in ends.items()
+        }
+        text = f"surely above {ENOUGH} at N = {LARGE}, R_att >= 1000: "
+        text += ", ".join(f"{v} {above[v]} of {len(wide)}" + f", {open_[v]} open" * bool(open_[v]) for v in "ML")
+        known = [e for e in learned("M") if e in learned("L")]
+        pairs = [(e, w) for e, w in wide if e in known]
+        if not pairs:
+            raise Missing
+
+        def lost(variant: str, at: tuple[str, str]) -> np.ndarray:
+            return drawn(variant, *at, SMALL) - drawn(variant, *at, LARGE)
+
+        more = [estimated(lost("L", at) - lost("M", at), signed=True) for at in pairs]
+        surely, less = sum(gap.above_zero for gap in more), sum(gap.below_zero for gap in more)
+        parts = [
+            HOLDS if above["L"] < above["M"] else FAILS,
+            HOLDS if surely == len(more) else PARTLY if surely else FAILS,
+        ]
+        why = f"{SHORT} epochs; fewer of L above, as the paper counts; more sensitive: L loses more than M from "
+        why += (
+            f"N = {SMALL} to {LARGE} without a window or with one of 1000 m: surely in {surely}, surely less in {less} "
+        )
+        of_all = sorted(zip(more, pairs, strict=True), key=lambda one: one[0].mean)
+        between = " to ".join(f"{gap} ({e}, {w})" for gap, (e, w) in (of_all[0], of_all[-1]))
+        why += f"of {len(more)} pairs of models, {between}"
+        verdict, gone = overall(*parts), absent("L")
+        return text, "-", in_part(verdict) if gone else verdict, why + left_out("L") + gone
 
     def clairvoyant() -> Judged:
-        there = [(e, w) for w in windows for e in ENCODINGS if f"C {e} {w} 100" in found.results]
-        small = {(e, w): end("C", e, w, 100) for e, w in there}
-        above = sum(value > 0.9 for value in small.values())
-        poor = all(value <= 0.9 for (e, _), value in small.items() if e == "ape-l")
+        there = [(e, w) for w in windows for e in ENCODINGS if name("C", e, w) in found.results]
+        small = {at: estimated(drawn("C", *at, SMALL)) for at in there if at[0] in learned("C")}
+        if not small:
+            raise Missing
+        above = sum(one.above(0.9) for one in small.values())
 
-        def losses(radius: str) -> dict[str, float]:
-            return {e: end("C", e, radius, 100) - end("C", e, radius, 1000) for e in ("rope-g", "rope-l", "mlp")}
+        def losses(radius: str) -> dict[str, np.ndarray]:
+            chosen = learned("C", ("rope-g", "rope-l", "mlp"))
+            return {e: drawn("C", e, radius, SMALL) - drawn("C", e, radius, LARGE) for e in chosen}
 
         narrow, wide = losses("250"), losses("inf")
-        text = f"N = 100: {min(small.values()):.3f} to {max(small.values()):.3f}, {above} of {len(small)} above 0.9"
-        for name, lost in (("250 m", narrow), ("no window", wide)):
-            text += f"; loss to N = 1000, {name}: " + ", ".join(f"{e} {value:.3f}" for e, value in lost.items())
-        sensitive = all(wide[e] > narrow[e] for e in narrow)
-        why = "some above 0.9, ape-l not, more lost without a window, less than 0.1 with it; "
-        why += (
-            f"{SHORT} epochs, {len(there)} of {len(ENCODINGS) * len(windows)} models; from a note of the source that "
-        )
-        why += "is not printed"
-        return text, "-", either(above > 0, poor, sensitive, max(narrow.values()) < 0.1), why
+        ends = sorted(one.mean for one in small.values())
+        text = f"N = {SMALL}: {ends[0]:.3f} to {ends[-1]:.3f}, {above} of {len(small)} surely above 0.9"
+        for kind, lost in (("250 m", narrow), ("no window", wide)):
+            each = ", ".join(f"{e} {estimated(value, signed=True)}" for e, value in lost.items())
+            text += f"; loss to N = {LARGE}, {kind}: {each}"
+        more = {e: estimated(wide[e] - narrow[e], signed=True) for e in narrow}
+        parts = {
+            "some above 0.9": HOLDS if above else FAILS,
+            "more lost without a window": overall(*(sign(gap, wanted=1) for gap in more.values())),
+            "less than 0.1 lost with it": overall(
+                *(
+                    HOLDS if estimated(one).below(0.1) else FAILS if estimated(one).above(0.1) else LEVEL
+                    for one in narrow.values()
+                )
+            ),
+        }
+        why = f"{SHORT} epochs; " + "; ".join(f"{part}: {verdict}" for part, verdict in parts.items())
+        why += "; more without a window: " + ", ".join(f"{e} {gap}" for e, gap in more.items())
+        why += f"; from a note of the source that is not printed{left_out('C')}"
+        verdict, gone = overall(*parts.values()), absent("C")
+        return text, "-", in_part(verdict) if gone else verdict, why + gone
 
     judges = {12: trained, 16: study, 17: masked, 18: local, 19: clairvoyant}
     return [judged(found, claim, judge) for claim, judge in judges.items()]
+
+
+def _by_window(found: Found) -> str:
+    """The success rate of every model that is there, of small and large teams."""
+    rows = []
+    for variant in "MLC":
+        for encoding in ENCODINGS:
+            names = [f"{variant} {encoding} {window(radius)} {n}" for n in (SMALL, LARGE) for radius in WINDOWS]
+            ends = [f"{found.measured(name).mean(S):.3f}" if name in found.results else "-" for name in names]
+            rows += [[f"MAST-{variant}, {encoding}", *ends]] if any(end != "-" for end in ends) else []
+    head = [f"N = {n}, R_att {window(radius)}" for n in (SMALL, LARGE) for radius in WINDOWS]
+    return f"Success rate at t = 200 s:\n\n{table(['model', *head], rows)}" if rows else ""
 
 
 def _encoding_draw(found: Found, figure: Figure) -> None:
@@ -113,7 +226,7 @@ def _encoding_draw(found: Found, figure: Figure) -> None:
                 prefix = f"{variant} {encoding} {window(radius)} "
                 points = sorted((int(name[len(prefix) :]), name) for name in found.results if name.startswith(prefix))
                 if points:
-                    means = [found.measured(name).at(S).mean for _, name in points]
+                    means = [found.measured(name).mean(S) for _, name in points]
                     axes.plot([n for n, _ in points], means, color=policy_colour(number), marker=".", label=encoding)
             if not axes.lines:
                 blank(axes)
@@ -138,5 +251,6 @@ declare(
         _encoding_draw,
         shape=(9.0, 7.0),
         notes=f"Every model is trained by the paper's recipe for {SHORT} epochs of the paper's 500.",
+        says=_by_window,
     )
 )

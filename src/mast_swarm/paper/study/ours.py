@@ -12,9 +12,10 @@ import numpy as np
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.coverage.common import C
 from mast_swarm.paper.experiment import Experiment, Found, Size, declare
-from mast_swarm.paper.judge import blank, curves, present
+from mast_swarm.paper.judge import blank, curves, present, table
 from mast_swarm.paper.measured import Measured, difference
 from mast_swarm.paper.navigation.common import FORGETFUL, LATE, S, by_paper
+from mast_swarm.view.style import DASHES, POLICIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,40 +131,47 @@ def _seed_cells(size: Size) -> Mapping[str, Cell]:
 
 
 def _spread(found: Found) -> str:
-    """How many seeds there are, and of several what they reach, of navigation early too: their mean and their standard
-    deviation."""
-    told, there = [], []
-    for one, way in _EVERY:
-        every = one.names(found, way)
-        names = present(found, every)
-        title = f"`{one.recipe}`{' of coverage' if one.task == 'coverage' else ''}, {way}"
-        there.append(f"{title}, {len(names)} of {len(every)}")
-        if len(names) < 2:
+    """What all seeds that are there reach, of navigation early too: their means and standard deviations."""
+    if not len(found):
+        return ""
+    texts = ["sd: standard deviation over the seeds."]
+    for metric, words in ((S, "success rates"), (C, "time averages of the cost")):
+        every = [(one, way) for one, way in _EVERY if one.metric == metric]
+        names = [name for one, way in every for name in present(found, one.names(found, way))]
+        if not names:
             continue
-        seeds = [found.measured(name) for name in names]
-        end, texts = seeds[0].end, []
-        for t in sorted({min(t, end) for t in (50.0, 200.0, end)} if one.metric == S else {end}):
-            texts.append(f"{in_full(seeds, one.metric, t)} at {t:g} s")
-        where = [f"{seed.about['device']} {seed.about.get('precision', '')}".strip() for seed in seeds]
-        mixed = ", so that the spread holds what hardware and precision do too" if len(set(where)) > 1 else ""
-        told.append(f"Recipe {title}, evaluated seed by seed on {', '.join(where)}{mixed}: {'; '.join(texts)}.")
-    spread = f" Success rates, and of coverage the time average of the cost. {' '.join(told)}" if told else ""
-    return f"Seeds that are there: {'; '.join(there)}.{spread}" if len(found) else ""
+        end = max(found.measured(name).end for name in names)
+        times = sorted({min(t, end) for t in (50.0, 200.0, end)}) if metric == S else [end]
+        rows = []
+        for one, way in every:
+            expected = one.names(found, way)
+            seeds = [found.measured(name) for name in present(found, expected)]
+            where = {f"{seed.about['device']} {seed.about.get('precision', '')}".strip() for seed in seeds}
+            row = [f"`{one.name}`, {way}", f"{len(seeds)} of {len(expected)}", ", ".join(sorted(where)) or "-"]
+            rows.append([*row, *(in_full(seeds, metric, t) for t in times)])
+        head = ["recipe, and how it ran", "seeds", "evaluated on", *(f"{words} at {t:g} s" for t in times)]
+        texts.append(table(head, rows))
+    return "\n\n".join(texts)
 
 
 def in_full(seeds: Sequence[Measured], metric: str, t: float) -> str:
-    """What each seed reaches at an instant, their mean and their standard deviation."""
-    rates = [seed.at(metric, t).mean for seed in seeds]
-    about = f"mean {np.mean(rates):.3f}, standard deviation {np.std(rates, ddof=1):.3f}"
-    return f"{', '.join(f'{rate:.3f}' for rate in rates)} ({about})"
+    """What each seed reaches at an instant, their mean and their standard deviation (sd)."""
+    rates = [seed.mean(metric, t) for seed in seeds]
+    about = f" (mean {np.mean(rates):.3f}, sd {np.std(rates, ddof=1):.3f})" if len(rates) > 1 else ""
+    return ", ".join(f"{rate:.3f}" for rate in rates) + about
 
 
 def _draw_seeds(found: Found, figure: Figure) -> None:
+    """A colour for each recipe, and a kind of line for each seed."""
     for axes, (task, way) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         here = [one for one in HEADLINES if one.task == task and way in one.ways]
-        names = [name for one in here for name in one.names(found, way)]
+        looks = {
+            name: (POLICIES[HEADLINES.index(one)], DASHES[seed])
+            for one in here
+            for seed, name in enumerate(one.names(found, way))
+        }
         metric = S if task == "navigation" else "cost"
-        curves(axes, found, names, metric, lambda name: "{}, seed {}".format(*name.split()[-3:-1]))
+        curves(axes, found, looks, metric, lambda name: "{}, seed {}".format(*name.split()[-3:-1]), looks)
         axes.set(ylabel="success rate" if metric == S else "cost as a share of that at the start", ylim=(0, 1.02))
         axes.set_title(f"{task}, {way}", loc="left")
         if axes.lines:

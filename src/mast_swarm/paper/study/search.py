@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mast_swarm.paper.cells import Cell
+from mast_swarm.paper.effort import searched
 from mast_swarm.paper.experiment import FAILS, HOLDS, PARTLY, Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, blank, judged
 from mast_swarm.view.search import history
@@ -38,6 +39,8 @@ def _search_rows(found: Found) -> list[Row]:
         soon = sum(trial["epochs"] < MOST for trial in ended)
         text = f"{len(ended)} trials, of which {soon} were ended early"
         why = f"TPE and Hyperband, factor 4, {LEAST} to {MOST} epochs, {WORKERS} trials at a time"
+        whole = searched("navigation", 400, 100)
+        why += f"; in full it takes {whole.epochs:,} epochs, as many trials end early, about {whole.took} on an H200"
         if broken := len(trials) - len(ended):
             why += f"; {broken} more were interrupted"
         return text, "-", HOLDS if len(ended) >= 400 else PARTLY, why

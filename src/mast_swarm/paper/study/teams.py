@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import HOLDS, PARTLY, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, either, judged, present
+from mast_swarm.paper.judge import Judged, bars, blank, either, judged, present
 from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation.common import S, by_paper
 from mast_swarm.paper.study.common import SHORT, SIZES, at_size, studied
@@ -27,7 +27,7 @@ def _team_rows(found: Found) -> list[Row]:
     sizes = found.size.some(SIZES)
 
     def end(kind: str, agents: int) -> float:
-        return found.measured(f"{kind} {agents}").at(S).mean
+        return found.measured(f"{kind} {agents}").mean(S)
 
     def listed(kind: str) -> str:
         return ", ".join(f"{n}: {end(kind, n):.3f}" for n in sizes if f"{kind} {n}" in found.results) or "not run"
@@ -63,14 +63,7 @@ def _team_draw(found: Found, figure: Figure) -> None:
     for kind, label in names.items():
         points = [(n, found.measured(f"{kind} {n}").at(S)) for n in SIZES if f"{kind} {n}" in found.results]
         if points:
-            axes.errorbar(
-                [n for n, _ in points],
-                [e.mean for _, e in points],
-                [e.half or 0 for _, e in points],
-                marker="o",
-                capsize=2,
-                label=label,
-            )
+            bars(axes, *zip(*points, strict=True), capsize=2, label=label)
     axes.set(xlabel="robots", ylabel="success rate at t = 200 s", ylim=(0, 1.02))
     if axes.containers:
         axes.legend()

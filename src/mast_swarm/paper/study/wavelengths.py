@@ -9,10 +9,10 @@ import numpy as np
 
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, either, judged
+from mast_swarm.paper.judge import Judged, bars, blank, either, judged
 from mast_swarm.paper.measured import difference
 from mast_swarm.paper.navigation.common import S
-from mast_swarm.paper.study.common import SHORT, WAVELENGTHS, WIDTH, at_size, short
+from mast_swarm.paper.study.common import LITTLE, SHORT, WAVELENGTHS, WIDTH, at_size, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,16 +38,20 @@ def likeness(encoding: str, wavelength: float, distance: np.ndarray) -> np.ndarr
 
 def _wavelength_rows(found: Found) -> list[Row]:
     def best() -> Judged:
-        parts, texts = [], []
+        parts, texts, flat = [], [], []
         for encoding in ("ape-l", "rope-g"):
             width = found.measured(f"{encoding} {WIDTH:g}")
             other = {w: found.measured(f"{encoding} {w:g}") for w in found.size.some(WAVELENGTHS) if w != WIDTH}
             apart = {w: difference(one, width, S) for w, one in other.items()}
-            parts += [gap.below_zero if w < WIDTH else not gap.above_zero for w, gap in apart.items()]
+            if max(one.mean(S) for one in (width, *other.values())) > LITTLE:
+                parts += [gap.below_zero if w < WIDTH else not gap.above_zero for w, gap in apart.items()]
+            else:
+                flat.append(encoding)
             against = ", ".join(f"{w:g} m {gap}" for w, gap in apart.items())
             texts.append(f"{encoding}: {WIDTH:g} m {width.at(S)}; others minus {WIDTH:g} m: {against}")
         why = "shorter is worse, longer not better; M, no window, N = 100, t = 200 s, centralised, 54 start states, "
-        why += f"{SHORT} epochs, after which ape-l has learned little; the paper argues this without an experiment"
+        why += f"{SHORT} epochs; the paper argues this without an experiment"
+        why += "".join(f"; {one} left out: it has learned almost nothing by then, at any wavelength" for one in flat)
         return "; ".join(texts), "-", either(*parts), why
 
     return [judged(found, 5, best)]
@@ -65,13 +69,7 @@ def _wavelength_draw(found: Found, figure: Figure) -> None:
             (w, found.measured(f"{encoding} {w:g}").at(S)) for w in WAVELENGTHS if f"{encoding} {w:g}" in found.results
         ]
         if points:
-            right.errorbar(
-                [w for w, _ in points],
-                [e.mean for _, e in points],
-                [e.half or 0 for _, e in points],
-                marker="o",
-                label=encoding,
-            )
+            bars(right, *zip(*points, strict=True), label=encoding)
     if right.containers:
         right.set_xscale("log")
         right.set_xticks(WAVELENGTHS, [f"{w:g}" for w in WAVELENGTHS])
