@@ -109,7 +109,7 @@ def test_its_commands_are_those_that_its_docstring_gives(example: str, reference
 def test_check_and_list(example: str, reference: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert mast("check", reference, "--device", "cpu") == 0
     printed = capsys.readouterr().out
-    assert printed.count("ok: ") == 8 and printed.endswith(f"{reference}: all checks passed\n")
+    assert printed.count("ok: ") == 10 and printed.endswith(f"{reference}: all checks passed\n")
     assert mast("list", reference) == 0
     listed = capsys.readouterr().out
     assert listed.startswith(f"task {example}\n") and "recipes for training\n    best\n" in listed
