@@ -90,7 +90,8 @@ declare(
         _search_rows,
         _search_cells,
         _search_draw,
-        notes=f"{TRIALS} trials of {LEAST} to {MOST} epochs, {WORKERS} at a time; in the kept run workers could "
-        "still finish a few more than were asked for, and trials that were interrupted were not tried again. `mast tune navigation` is the paper's search in full.",
+        notes=f"{TRIALS} trials of {LEAST} to {MOST} epochs, {WORKERS} at a time; in the kept run workers could still "
+        "finish a few more than were asked for, and trials that were interrupted were not tried again. `mast tune "
+        "navigation` is the paper's search in full.",
     )
 )
