@@ -100,7 +100,9 @@ def test_an_experiment_whose_driver_is_stopped_goes_on_and_ends_as_without_a_clu
     node = cluster.add_node(num_cpus=1)
     given = ("reproduce", "ablation", "--quick", "--device", "cpu", "--out")  # it trains policies and evaluates them
     there, here = (*given, tmp_path / "cluster", "--ray", cluster.address), (*given, tmp_path / "here")
-    command = [sys.executable, "-m", "mast_swarm", *map(str, there)]
+    # Interrupts reach it even where the tests themselves run in the background.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", f"{code}from mast_swarm.cli import main; main()", *map(str, there)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None and driver.stderr is not None
         began = next(line for line in driver.stdout if line.startswith("1 of 7: "))  # the first policy is kept

@@ -133,9 +133,12 @@ def test_seeds_share_the_cells_of_shipped_policies_and_tell_what_is_there() -> N
     assert {f"{recipe} {seed} alone" for recipe in ("best", "paper") for seed in range(3)} <= set(kept)
     some = {name: result for name, result in kept.items() if name not in ("best 2 alone", "sharp 1 alone")}
     told = experiment.says(Found(cells, some, size))
-    assert "`best`, alone, 2 of 3; " in told and "Recipe `best`, alone, evaluated seed by seed on NVIDIA H200" in told
+    assert "| `best`, alone | 2 of 3 | NVIDIA H200 bf16 | " in told and ", sd " in told
     alone = {name: result for name, result in kept.items() if name == "best 0 alone"}
-    assert "Recipe" not in experiment.says(Found(cells, alone, size))
+    assert (
+        ", sd " not in (told := experiment.says(Found(cells, alone, size)))
+        and "| `sharp`, alone | 0 of 3 | - |" in told
+    )
     for results in ({}, alone, some):
         figure = Figure()
         assert experiment.draw is not None

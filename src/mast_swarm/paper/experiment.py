@@ -31,7 +31,7 @@ class Row:
 
 # A training of --quick.
 _TINY: dict[str, Any] = {"epochs": 1, "environments": 2, "steps": 4, "batch": 4, "replay": 64, "collect": 0}
-_TINY |= {"validation": 1, "validation_steps": 2, "validate_every": 1}
+_TINY |= {"validation": 1, "validation_steps": 2, "validate_every": 1, "scenarios": ()}  # the world's own one
 _SMALL = {"navigation": {"agents": 12, "scenario": "clusters-1"}, "coverage": {"agents": 4, "features": 4}}
 
 
