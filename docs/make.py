@@ -323,7 +323,6 @@ NUMBERS: dict[str, Callable[[], str]] = {
     **make_aims.NUMBERS,
     **make_cards.NUMBERS,
     **make_coverage.NUMBERS,
-    **make_reproduce.NUMBERS,
     **make_scale.NUMBERS,
     **make_sharp.NUMBERS,
     **make_trials.NUMBERS,

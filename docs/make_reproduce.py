@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 
 from blocks import DOCS, load, table
 
 from mast_swarm.paper.cells import Cell, Store
 from mast_swarm.paper.effort import TRIED, Work, needed, searched, told, work_of
 from mast_swarm.paper.experiment import EXPERIMENTS, Size
+from mast_swarm.paper.report import seconds_of
 from mast_swarm.paper.run import kept_of
 from mast_swarm.train.tune_config import TuneConfig
 
@@ -33,9 +35,9 @@ def measured(trained: Mapping[str, Cell]) -> list[tuple[float, str]]:
     store = Store(DOCS / "results")
     kept = [(store.load(cell), cell.label) for cell in trained.values()]
     return [
-        (found.about["seconds"], label)
+        (seconds, label)
         for found, label in kept
-        if found is not None and "H200" in str(found.about.get("device")) and "seconds" in found.about
+        if found is not None and "H200" in str(found.about.get("device")) and (seconds := seconds_of(found)) is not None
     ]
 
 
@@ -47,10 +49,13 @@ def arithmetic() -> str:
     trained, others = declared()
     rest = [cell for cell in others.values() if cell.kind != "search"]
     (search,) = (cell for cell in others.values() if cell.kind == "search")
-    training, running, searching = work_of(trained.values(), []), work_of([], rest), work_of([], [search])
+    each = [work_of([cell], []) for cell in trained.values()]  # one at a time on a GPU, which takes longer for each
+    training = Work(len(each), 0, 0, sum(one.epochs for one in each), sum(one.seconds for one in each))
+    running, searching = work_of([], rest), work_of([], [search])
     paper = TuneConfig()
     full, most = searched("navigation", paper.trials, paper.most), paper.most * TRIED["navigation"]
-    whole = work_of(trained.values(), others.values())
+    parts = (training, running, searching)
+    whole = Work(*(sum(getattr(one, field.name) for one in parts) for field in fields(Work)))
 
     def row(what: str, number: int, work: Work) -> list[str]:
         return [what, str(number), str(work.epochs or "-"), _time(work.seconds), _time(work.seconds / GPUS)]
@@ -77,7 +82,8 @@ def arithmetic() -> str:
         f"So {GPUS} GPUs take about {_time(bound)}.",
         f"A trial of the paper's search takes at most {paper.most} epochs or {_time(most)}.",
         f"Measured: {len(known)} of the {len(trained)} trainings took {_time(spent)} on an H200.",
-        f"The longest, `{label}`, took {_time(slowest)} with compiling and validations, as one of several on its GPU;",
+        f"The longest, `{label}`, took {_time(slowest)} with compiling and validations",
+        "(where several ran at once on a GPU, each counts with its whole time);",
         f"the steps of the paper's 500 epochs [by themselves](training.md#speed) take {plain:.0f} s.",
     )
     head = ["a full run from nothing", "number", "epochs", "one H200", f"divided by {GPUS}"]

@@ -19,7 +19,7 @@ from mast_swarm.comms import Channel, Relay, RelayState
 from mast_swarm.comms.config import periods
 from mast_swarm.comms.held import slot_of, stamp_of
 from mast_swarm.errors import MastError
-from mast_swarm.space import Graph, hops, reachable
+from mast_swarm.space import Graph, hops, radius_graph, reachable
 from relaying import Network, Stamps, Story, batched, by_events, counted
 
 DELAYS = [0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0, 1.5, 2.0, 2.5, 3.7]
@@ -479,3 +479,15 @@ def test_wrong_periods_are_named() -> None:
         Relay(Channel(delay=1.0), 0)
     with pytest.raises(MastError, match="more than 1000 control periods"):
         Relay(Channel(delay=500.0), 0.1)
+
+
+def test_an_age_beyond_all_numbers_is_as_good_as_none() -> None:
+    states = []
+    for age in (None, 1e20):
+        relay = Relay(Channel(1.0, max_age=age), 1.0)
+        state, positions = relay.start([3], 4, 2), torch.arange(8.0).view(1, 4, 2)
+        graph = radius_graph(positions, 3.0)
+        for _ in range(3):
+            state = relay.exchange(relay.sample(state, torch.zeros(1, 4, 2), positions, graph), graph)
+        states.append(state)
+    assert torch.equal(states[0].table, states[1].table)

@@ -91,7 +91,7 @@ def test_what_rests_on_a_part_of_the_study_holds_in_part_at_most() -> None:
     whole, less = rows("encodings"), rows("encodings", "C rope-g 250")
     for claim in (16, 18, 19):
         assert whole[claim].verdict in (PARTLY, FAILS) and " models are missing (" in whole[claim].why
-        assert " to train, " in whole[claim].why and " h on an H200" in whole[claim].why
+        assert " to train, " in whole[claim].why and " on an H200" in whole[claim].why
     assert "L 250 all, L 500 all" in whole[18].why and less[19].verdict == "not run"
 
 

@@ -368,6 +368,7 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(
         ("postgresql://me:ses/me@127.0.0.1:9/db", "postgresql://***: it names no host"),
         ("postgresql://me:12/ses@me:9/db", "postgresql://***: it names no host"),
         ("postgresql://me:ses?me@127.0.0.1:9/db", "postgresql://***: it names no host"),
+        ("postgresql://me:12?a=ses@127.0.0.1:9/db", "postgresql://***: it names no host"),
         ("postgresql:/me:sesame@127.0.0.1:9/db", "postgresql://***: give a file, or"),
         ("mysql://me:sesame@127.0.0.1/db", "mysql://me:***@127.0.0.1/db: give a file, or"),
         ("postgresql:me:sesame@127.0.0.1", "postgresql://***: give a file, or"),
@@ -387,6 +388,8 @@ def test_no_message_shows_a_password(
 def test_what_a_driver_says_is_shown_without_passwords() -> None:
     url = "postgresql://me:ses%40me@127.0.0.1/db?sslpassword=o%70en"
     assert without_passwords("no host 'ses@me' (ses%40me), open: reopened", url) == "no host '***' (***), ***: reopened"
+    coded = "postgresql://host/db?password=se%2Fx+y"
+    assert without_passwords("se%2Fx+y, se/x+y, se/x y", coded) == "***, ***, ***"
     assert without_passwords("no host 'me'", "postgresql://a:b/c@host") == "***"
     assert masked(url_of("/me@home:1/a.db")) == "sqlite:////me@home:1/a.db"
 

@@ -123,17 +123,17 @@ class Relay:
             except padded.TooLong:  # nearly everybody is within the relay radius: on with a table, from this instant
                 state = self._hop_in_turn(padded.as_table(state), graph)
         elif not self.timing.instant:
-            together = self._plain or (self._even and self._by_kernel(state))
-            state = self._hop_together(state, graph) if together else self._hop_in_turn(state, graph)
+            by_kernel = self._even and _taken(state.table) and self.timing.period <= kernels.MOST_ROUNDS
+            if by_kernel and state.crossed is None:
+                state = self._hop_by_kernel(state, graph)
+            else:
+                state = self._hop_together(state, graph) if self._plain else self._hop_in_turn(state, graph)
         alive = survivors(state.alive, state.chance, state.step, self.channel.failure)
         step: Any = state.step + 1
         return dataclasses.replace(state, step=step, alive=alive)
 
-    def _by_kernel(self, state: RelayState) -> bool:
-        """Whether a kernel takes the rounds of a period, of stamps that all hop at the same times."""
-        return _taken(state.table) and self.timing.period <= kernels.MOST_ROUNDS and state.crossed is None
-
     def _hop_by_kernel(self, state: RelayState, graph: Graph) -> RelayState:
+        """The rounds of a period, where all stamps hop at the same times."""
         heard, loss = graph.matrix if isinstance(graph, MatrixGraph) else graph.adjacency(), self.channel.loss
         rounds = range(1, self.timing.period + 1)
         keys = [chance.combine(state.chance, _LOSS, state.step, q) if loss else state.chance for q in rounds]
@@ -149,10 +149,7 @@ class Relay:
         return state
 
     def _hop_together(self, state: RelayState, graph: Graph) -> RelayState:
-        """The rounds of a period, where all stamps hop at the same times; without a kernel, where nothing is ever
-        forgotten."""
-        if self._by_kernel(state):
-            return self._hop_by_kernel(state, graph)
+        """The same in plain torch, where nothing is ever forgotten."""
         rounds = self.timing.period
         batch, _, robots, _ = state.table.shape
         environment, source, target = _links(graph, state.alive)

@@ -24,6 +24,7 @@ from mast_swarm.comms.held import stamp_of
 from mast_swarm.errors import MastError
 
 _MOST_LAYERS = 1000
+_LONGEST = 2**40
 
 
 class Timing:
@@ -37,7 +38,8 @@ class Timing:
             raise MastError(f"delay is {channel.delay} s per hop: more than {_MOST_LAYERS} control periods of {dt} s")
         self.instant = tau == 0
         self.hop, self.period = tau.numerator, tau.denominator  # ticks
-        self.max_age = None if channel.max_age is None else periods(channel.max_age, dt)  # control periods
+        # In control periods, as far as whole numbers of a tensor go.
+        self.max_age = None if channel.max_age is None else min(periods(channel.max_age, dt), Fraction(_LONGEST))
         # Layers that a still graph needs; a graph that changes may need more, and the table then grows.
         self.layers = 1 if self.hop <= 1 else max(2, math.ceil(tau))
         # All stamps hop at the same times, and one of each origin is enough; `together`: at all of these times.

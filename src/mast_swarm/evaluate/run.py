@@ -67,11 +67,12 @@ def prepare(task: str, config: EvaluateConfig) -> tuple[World[Any, Any], dict[st
     tried = config.episodes if config.world.starts_may_fail else 1
     for seed, scenario in zip(config.seeds()[:tried], config.scenarios()[:tried], strict=True):
         start = world.reset([seed], [scenario])
+    drawn = (config.loss or config.failure) and any(actor.channel is not None for actor in actors)
     known = config.world.start_states
-    if known is not None and config.episodes > known and not config.loss and not config.failure:
+    if known is not None and config.episodes > known and not drawn:
         raise MastError(
             f"start states in {config.world.scenario}: {known}, which {config.episodes} episodes would repeat; give "
-            f"--episodes {known} or fewer"
+            f"--episodes {known} or fewer, or write a start state as often as it is to count"
         )
     found.check_measured(world.metrics(start))
     if config.safe:

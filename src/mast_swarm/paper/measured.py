@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -27,6 +28,10 @@ class Estimate:
     def __str__(self) -> str:
         mean = f"{self.mean:+.3f}" if self.signed else f"{self.mean:.3f}"
         return mean + ("" if self.ends is None else f" ± {self.half:.3f}") + " (unpaired)" * (not self.paired)
+
+    def to_its_ends(self) -> str:
+        """With the ends of the interval, where they are not equally far."""
+        return f"{self.mean:.3f}" + ("" if self.ends is None else " ({:.3f} to {:.3f})".format(*self.ends))
 
     @property
     def half(self) -> float | None:
@@ -120,7 +125,8 @@ class Measured:
             return _with_samples(values, starts)
         known = self.at(metric, t)
         spread = np.nan if known.half is None else known.half / 1.96
-        return known.mean + spread * np.append(0.0, np.random.default_rng(starts + 1).standard_normal(_RESAMPLES))
+        rng = np.random.default_rng((starts + 1, crc32(repr(self.means).encode())))  # of another cell others
+        return known.mean + spread * np.append(0.0, rng.standard_normal(_RESAMPLES))
 
     def values(self, metric: str, t: float | None = None) -> np.ndarray | None:
         """Of every episode at an instant, [E]; None where only means are known."""

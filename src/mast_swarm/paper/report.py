@@ -67,7 +67,7 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
         "half of their 95 % interval. *Holds* means what the column *measured how* says: that the interval of a "
         "difference lies on the paper's side of 0, that numbers are in the order or near the values of the paper, or "
         "that a figure or table is there. *Within interval* means that the interval of the difference, or of one "
-        "of several, contains 0, and none lies on the other side, "
+        "of several, contains 0 or the limit of what counts as near, and none lies on the other side, "
         "*partly* that some parts of a claim hold, or that a part was not run. All intervals are "
         "bootstrapped (of means that were taken over from a summary they are Student's t): judged is by their ends, "
         "shown is half their width. Differences are paired over the same start states unless they say that they are "
@@ -123,7 +123,7 @@ def _cells(reports: list[Report]) -> str:
             row += [
                 about.get("device", UNKNOWN),
                 _precision(about),
-                _seconds(result),
+                UNKNOWN if (spent := seconds_of(result)) is None else f"{spent:.1f}",
                 str(about.get("from", "run here")),
                 cell.key,
             ]
@@ -139,11 +139,11 @@ def _precision(about: Mapping[str, Any]) -> str:
     return str(about.get("precision", usual))
 
 
-def _seconds(result: Result) -> str:
-    """What a cell took. A training that was stopped and went on took the time of all its epochs; one of several that
-    were trained together, its share."""
+def seconds_of(result: Result) -> float | None:
+    """What a cell took, if that is known. A training that was stopped and went on took the time of all its epochs; one
+    of several that were trained together, its share."""
     spent, columns = result.about.get("seconds"), result.table.column_names
     if "epoch" in columns and "seconds" in columns:
         epochs = sum(result.table["seconds"].to_pylist()) / result.about.get("together", 1)
         spent = max(spent or 0.0, epochs)
-    return UNKNOWN if spent is None else f"{spent:.1f}"
+    return spent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit, urlunsplit
 
 _SECRET = re.compile("pass|secret|token|key", re.I)  # in the name of what a query sets
 _HIDDEN = "***"
@@ -16,8 +16,10 @@ def parts_of(url: str) -> SplitResult | None:
         _ = split.port
     except ValueError:
         return None
-    # A file, which has no password, may have any name.
-    return None if "@" in split.path + split.fragment and split.scheme != "sqlite" else split
+    if split.scheme == "sqlite":  # a file, which has no password, may have any name
+        return split
+    cut = "@" in split.query and "@" not in split.netloc and not split.path  # a password that has a question mark
+    return None if cut or "@" in split.path + split.fragment else split
 
 
 def masked(url: str) -> str:
@@ -45,9 +47,10 @@ def without_passwords(text: str, url: str) -> str:
     split = parts_of(url)
     if split is None:
         return _HIDDEN
-    found = [value for name, value in parse_qsl(split.query) if _SECRET.search(name)]
+    settings = [setting.partition("=") for setting in split.query.split("&")]
+    found = [value for name, _, value in settings if _SECRET.search(unquote(name))]
     found += [split.netloc.rpartition("@")[0].partition(":")[2]]
-    every = {form for value in found for form in (value, unquote(value)) if form}
+    every = {form for value in found for form in (value, unquote(value), unquote_plus(value)) if form}
     for secret in sorted(every, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HIDDEN, text)
     return text

@@ -47,7 +47,7 @@ def _side_rows(found: Found) -> list[Row]:
         spread = estimated(np.ptp(levels, axis=0))
         even = HOLDS if spread.below(STEADY) else FAILS if spread.above(STEADY) else LEVEL
         why = f"judged on mast-m; d-cvt {listed('d-cvt')}; mast-m minus d-cvt {', '.join(map(str, gaps))}; the highest "
-        why += f"and the lowest cost of mast-m are {spread} apart; steady: for sure less than {STEADY}"
+        why += f"and the lowest cost of mast-m are {spread.to_its_ends()} apart; steady: for sure less than {STEADY}"
         verdict = overall(*(sign(gap, wanted=-1) for gap in gaps), even)
         return listed("mast-m-paper"), listed("mast-m"), verdict, why
 
@@ -59,7 +59,7 @@ def _side_rows(found: Found) -> list[Row]:
             return ", ".join(f"{gap} at {s} m" for s, gap in of_sides.items())
 
         first, last = (apart(found, f"mast-m {s}", f"{EQUAL} {s}") for s in (sides[0], sides[-1]))
-        closed = FAILS if last.below_zero else LEVEL
+        closed = FAILS if last.below_zero else HOLDS if last.above_zero else LEVEL
         why = f"mast-m minus {EQUAL}, which has its five maps; the gap is there if it is below 0 at {sides[0]} m, and "
         why += f"open if it is below 0 at {sides[-1]} m; minus lpac-k3, which has four maps, {told(gaps('lpac-k3'))}"
         return listed("mast-m-paper"), told(gaps(EQUAL)), overall(sign(first, wanted=-1), closed), why

@@ -123,7 +123,7 @@ def _encoding_rows(found: Found) -> list[Row]:
         }
         text = (
             f"N = {SMALL}: best RoPE minus best other by window {', '.join(map(str, ahead))}; spread over windows "
-            + ", ".join(f"{e} {estimated(spread[e])}" for e in ("rope-g", "rope-l"))
+            + ", ".join(f"{e} {estimated(spread[e]).to_its_ends()}" for e in ("rope-g", "rope-l"))
             + f"; rope-g at N = {LARGE} by window "
             + ", ".join(f"{w} {estimated(one)}" for w, one in large.items())
             + f"; loss from N = {SMALL} to {LARGE} at 250 m "
@@ -152,8 +152,10 @@ def _encoding_rows(found: Found) -> list[Row]:
 
         more = [estimated(lost("L", at) - lost("M", at), signed=True) for at in pairs]
         surely, less = sum(gap.above_zero for gap in more), sum(gap.below_zero for gap in more)
+        sure = above["L"] + open_["L"] < above["M"]
+        fewer = HOLDS if sure else FAILS if above["L"] >= above["M"] + open_["M"] else LEVEL
         parts = [
-            HOLDS if above["L"] < above["M"] else FAILS,
+            fewer,
             HOLDS if surely == len(more) else PARTLY if surely else FAILS,
         ]
         why = f"{SHORT} epochs; fewer of L above, as the paper counts; more sensitive: L loses more than M from "
