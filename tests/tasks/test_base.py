@@ -483,6 +483,8 @@ def test_tables_have_no_other_columns(tmp_path: Path) -> None:
         ("heads", "train", ["train", "FILE"]),
         ("recipe", "train", ["train", "FILE"]),
         ("robots", "swarm", ["swarm", "--task", "FILE", "--policy", "some"]),
+        ("recipe", "train", ["check", "FILE"]),
+        ("robots", "swarm", ["check", "FILE"]),
     ],
 )
 def test_a_setting_that_is_called_as_an_option_is_told(

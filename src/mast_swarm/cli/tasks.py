@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import tyro
@@ -79,8 +79,13 @@ class CheckConfig:
 
 def check_verb(args: list[str]) -> None:
     config = parse(CheckConfig, args, "mast check")
+    from mast_swarm.cli.train import TrainCommand
+    from mast_swarm.swarm.config import SwarmConfig
     from mast_swarm.testing import check_task
 
-    for line in check_task(tasks.find(config.task), config.device, config.agents):
+    task = tasks.find(config.task)
+    for command, kind in (("mast train", TrainCommand), ("mast swarm", SwarmConfig)):  # `testing` knows the others
+        task.Config().check_apart(command, [field.name for field in fields(kind)])
+    for line in check_task(task, config.device, config.agents):
         print(line)
     print(f"{config.task}: all checks passed")
