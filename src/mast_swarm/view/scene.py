@@ -138,7 +138,7 @@ def counted(number: int, one: str) -> str:
 
 def late(delay: float | None) -> str:
     """How long messages take, in words; None: none are sent."""
-    return "no delay" if delay is None else f"delay {delay:g}\N{NO-BREAK SPACE}s per hop"
+    return "no delay" if delay is None else f"delay {delay:g} s per hop"
 
 
 def channel_words(delay: float | None, loss: float, failure: float) -> list[str]:
