@@ -140,3 +140,9 @@ def test_trainings_stand_among_the_cells_with_all_their_time() -> None:
     assert f"| a policy | train | NVIDIA H200 | bf16 | 30.0 | run here | {policy.key} |" in page
     assert f"| another | train | not recorded | not recorded | 6.0 | run here | {beside.key} |" in page
     assert f"| evaluate | not recorded | not recorded | not recorded | run here | {cell.key} |" in page
+
+
+def test_what_may_still_move_is_not_told_as_converged() -> None:
+    row = rows("coverage-curves")[45]
+    assert "lpac-k3-paper -1.9 ± 2.3 %" in row.best and row.verdict == LEVEL
+    assert rows("coverage-curves", "lpac-k3-paper")[45].verdict == HOLDS

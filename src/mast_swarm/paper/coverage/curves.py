@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.coverage.common import EQUAL, C, run
 from mast_swarm.paper.experiment import FAILS, HOLDS, Experiment, Found, Row, Size, declare
-from mast_swarm.paper.judge import Judged, curves, either, in_part, judged, overall, present, sign
-from mast_swarm.paper.measured import Estimate, Measured, difference
+from mast_swarm.paper.judge import Judged, curves, in_part, judged, near, overall, present, sign
+from mast_swarm.paper.measured import Estimate, Measured, difference, estimated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,14 +63,19 @@ def _curve_rows(found: Found) -> list[Row]:
     def converge() -> Judged:
         left = {}
         for name in present(found, SHOWN):
-            t, mean, _ = found.measured(name).curve("cost")
-            late = t >= t[-1] * 5 / 6 - 1e-9  # the last 100 of 600 steps
-            left[name] = float((mean[late][0] - mean[-1]) / max(mean[0] - mean[-1], 1e-9))
+            measured = found.measured(name)
+            late = measured.t[measured.t >= measured.end * 5 / 6 - 1e-9][0]  # the last 100 of 600 steps
+            start, before, end = (measured.drawn("cost", t) for t in (measured.t[0], late, measured.end))
+            left[name] = estimated((before - end) / np.maximum(start - end, 1e-9))
         if len(left) < 3:
             found["mast-m"]
-        text = ", ".join(f"{name} {100 * share:z.1f} %" for name, share in left.items())
-        verdict = either(*(abs(share) < 0.02 for share in left.values()))
-        return "-", text, verdict, "share of the whole fall that comes in the last 100 steps; converged: less than 2 %"
+        text = ", ".join(
+            f"{name} {100 * share.mean:z.1f}" + ("" if share.half is None else f" ± {100 * share.half:.1f}") + " %"
+            for name, share in left.items()
+        )
+        verdict = overall(*(near(share, 0.0, 0.02) for share in left.values()))
+        why = "share of the whole fall that comes in the last 100 steps; converged: less than 2 %, up or down"
+        return "-", text, verdict, why
 
     def family() -> Judged:
         names = ("clairvoyant", "c-cvt", "d-cvt")
