@@ -124,21 +124,18 @@ class Ray:
             task.options(num_cpus=1, num_gpus=job.gpus, name=job.name).remote(job.function, job.arguments): job
             for job in given
         }
-        try:
-            while waiting:
-                for reference in ray.wait(list(waiting), num_returns=1)[0]:
-                    job = waiting.pop(reference)
-                    try:
-                        yield job, ray.get(reference)
-                    except ray.exceptions.RayTaskError as error:
-                        raise error.cause if isinstance(error.cause, MastError) else error from None
-                    except ray.exceptions.RayError as error:
-                        raise MastError(
-                            f"{job.name} was lost {_TRIES} times on the cluster: {type(error).__name__}"
-                        ) from None
-        finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+        # What still runs when this is left ends with `close`: to cancel it here, by force, crashes Ray at times.
+        while waiting:
+            for reference in ray.wait(list(waiting), num_returns=1)[0]:
+                job = waiting.pop(reference)
+                try:
+                    yield job, ray.get(reference)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause if isinstance(error.cause, MastError) else error from None
+                except ray.exceptions.RayError as error:
+                    raise MastError(
+                        f"{job.name} was lost {_TRIES} times on the cluster: {type(error).__name__}"
+                    ) from None
 
     def _check_room(self, gpus: float) -> None:
         """Refuse what no machine of the cluster has, for which Ray would wait without a word; where machines may still
