@@ -107,13 +107,7 @@ def rollout(
         metrics = {name: values.float().cpu().numpy() for name, values in measured.items()}
     if not bool(torch.isfinite(loop.state.positions).all()):
         raise MastError(f"policy '{name}' gave commands that are not finite numbers: check its weights")
-    for metric, values in metrics.items():
-        if not np.isfinite(values).all():
-            episode, step = np.argwhere(~np.isfinite(values))[0]
-            raise MastError(
-                f"metric {metric} of {world.task} is {values[episode, step]} at t = {step * world.config.dt:g} s of "
-                f"seed {seeds[episode]}, driven by '{name}': let the world's metrics be finite numbers"
-            )
+    _check_metrics(world, metrics, seeds, str(name))
     starts = [world.config.scenario] * len(seeds) if scenarios is None else scenarios
     about = [{"policy": name, "scenario": starts[e], "seed": seeds[e]} for e in range(record)]
     channel = loop.actor.channel
@@ -126,6 +120,17 @@ def rollout(
     rows = [row | actor | {"knowledge": knowledge.kind, "known": knowledge.of(e)} for e, row in enumerate(about)]
     kept = recordings(world, loop.state, frames, metrics, rows) if record else []
     return Rollout(metrics, kept, loop.state)
+
+
+def _check_metrics(world: World[Any, Any], metrics: dict[str, np.ndarray], seeds: Sequence[int], name: str) -> None:
+    """Raise an error that names the first metric [E, T+1] with a number that is not finite, and where."""
+    for metric, values in metrics.items():
+        if not np.isfinite(values).all():
+            episode, step = np.argwhere(~np.isfinite(values))[0]
+            raise MastError(
+                f"metric {metric} of {world.task} is {values[episode, step]} at t = {step * world.config.dt:g} s of "
+                f"seed {seeds[episode]}, driven by '{name}': let the world's metrics be finite numbers"
+            )
 
 
 def _on(device: torch.device, robots: int) -> AbstractContextManager[None]:
