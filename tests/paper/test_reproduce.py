@@ -31,6 +31,7 @@ from mast_swarm.paper.navigation.common import SCENARIOS
 from mast_swarm.paper.run import folder, kept_of
 from mast_swarm.paper.work import configured, families, forget, is_family, run, run_together
 from mast_swarm.tasks.coverage.points import read_points
+from mast_swarm.train import checkpoint
 from mast_swarm.train.config import plain
 from mast_swarm.train.family import FamilyTrainer
 from mast_swarm.train.trainer import RunOptions
@@ -220,6 +221,25 @@ def test_a_policy_that_was_trained_is_not_lost_before_it_is_kept(
     forget([cell], tmp_path)
     third = run(cell, {}, "cpu", str(tmp_path))  # was kept and is missing again: anew
     assert third.files == first.files and not third.about["resumed"]
+
+
+@pytest.mark.parametrize("most", [0, 10**9])
+def test_checkpoints_leave_out_a_replay_that_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Four trainings side by side, with replays of 7 to 21 GB, have filled a disk."""
+    cell, held = next(c.needs for c in EXPERIMENTS["encodings"].cells(Size(quick=True)).values() if c.needs), []
+    monkeypatch.setattr(work, "_KEPT", most)
+    train = work.train
+
+    def watched(*given: Any, **settings: Any) -> Path:
+        out = train(*given, **settings)
+        held.append(any(name.startswith("replay.") for name in checkpoint.read(out)))
+        return out
+
+    monkeypatch.setattr(work, "train", watched)
+    run(cell, {}, "cpu", str(tmp_path))
+    assert held == [most > 0]
 
 
 @pytest.mark.slow
