@@ -53,7 +53,7 @@ def test_same_as_on_the_cpu(n):
         torch.testing.assert_close(d.cpu(), distance, rtol=3e-7, atol=0)
     count = torch_dense.count_dense(points, points, 400.0)
     assert torch.equal(count_within(there, there, 20.0).cpu(), count)
-    assert torch.equal(torch_cells.count_cells(there, there, 400.0, torch_cells.wide(there, 20.0)).cpu(), count)
+    assert torch.equal(torch_cells.count_cells(there, 20.0, 400.0, torch_cells.wide(there, 20.0)).cpu(), count)
     source, target = torch_dense.pairs_within(points, 400.0)
     for method in ("dense", "cells"):
         graph = radius_graph(there, 20.0, method=method)
@@ -175,7 +175,7 @@ def test_positions_that_do_not_lie_in_one_piece():
         index, count = nearest(points, points, 3)[1], count_within(points, points, 20.0)
     for method in ("dense", "cells"):
         assert torch.equal(nearest(wide, wide, 3, method=method)[1].cpu(), index)
-    assert torch.equal(torch_cells.count_cells(wide, wide, 400.0, torch_cells.wide(wide, 20.0)).cpu(), count)
+    assert torch.equal(torch_cells.count_cells(wide, 20.0, 400.0, torch_cells.wide(wide, 20.0)).cpu(), count)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -14,7 +14,8 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from devices import DEVICE, few, plainly
+from devices import DEVICE, GPU, few, plainly
+from mast_swarm import steady
 from mast_swarm.errors import MastError
 from mast_swarm.space import cells as torch_cells
 from mast_swarm.space import counts_within, nearest, nearest_both, offsets, radius_graph
@@ -85,7 +86,7 @@ def count_within(queries: Tensor, points: Tensor, radius: float) -> Tensor:
 
 def counted(queries: Tensor, points: Tensor, radius: float, squared: float) -> Tensor:
     """How many points are near, by cells that torch makes."""
-    return torch_cells.count_cells(queries, points, squared, torch_cells.wide(points, radius))
+    return torch_cells.count_cells(queries, radius, squared, torch_cells.wide(points, radius))
 
 
 def assert_nearest(queries: Tensor, points: Tensor, k: int, exclude_self: bool) -> None:
@@ -268,19 +269,23 @@ def test_many_queries_are_sorted_first(monkeypatch):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("batch", "kind_of_keys"), [(3, torch.int64), (2, torch.int32)])
 @pytest.mark.parametrize("kind", few(KINDS, ("integers", "outlier")))
-def test_kernels_build_the_same_cells(kind, dtype):
+def test_kernels_build_the_same_cells(kind, batch, kind_of_keys, dtype):
+    """With narrow keys too, which only two environments may have."""
     half = few(100, 15)
-    points = scatter(kind, 3, 3 * half, 8, dtype)
+    points = scatter(kind, batch, 3 * half, 8, dtype)
     points[1] *= 20  # environments of different extents
-    queries = torch.cat([points[:, :half], scatter("uniform", 3, half, 9, dtype) * 1000], 1).reshape(-1, 2)
-    environment = torch.arange(3).repeat_interleave(2 * half)
+    queries = torch.cat([points[:, :half], scatter("uniform", batch, half, 9, dtype) * 1000], 1).reshape(-1, 2)
+    environment = torch.arange(batch).repeat_interleave(2 * half)
     for side in (torch.tensor([50.0, 0.3, 1e5]), torch.zeros(3), torch.full((3,), 7.0, dtype=torch.float64)):
+        side = side[:batch]
         with plainly():
-            cells = torch_cells.Cells.build(points, side)
+            cells = torch_cells.Cells.build(points, side, narrow=True)
             here = cells.block(queries, environment)
-        there = torch_cells.Cells.build(points.to(DEVICE), side.to(DEVICE))
-        for name in ("origin", "side", "size", "key", "order"):
+        there = torch_cells.Cells.build(points.to(DEVICE), side.to(DEVICE), narrow=True)
+        assert there.key.dtype == kind_of_keys
+        for name in ("origin", "side", "size", "key", "order", "there"):
             assert torch.equal(getattr(there, name).cpu(), getattr(cells, name)), name
         for a, b in zip(here, there.block(queries.to(DEVICE), environment.to(DEVICE)), strict=True):
             assert torch.equal(a, b.cpu())
@@ -333,6 +338,71 @@ def test_kernels_answer_several_questions_about_the_same_points(kind, monkeypatc
     counts = counts_within(there, (aims, 2.0), (there, 5.0))
     for count, queries, radius in zip(counts, (goals, robots), (2.0, 5.0), strict=True):
         assert torch.equal(count.cpu(), torch_dense.count_dense(queries, robots, radius**2))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("radius", [0.7, 2.0, 30.0, math.inf])
+@pytest.mark.parametrize("kind", few(KINDS, ("integers", "apart")))
+def test_kernels_count_points_by_the_cells_that_were_searched_for_the_nearest(kind, radius, batch, monkeypatch):
+    """Where positions stay as they are, and the cells are wide enough; of others nothing is kept."""
+    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    robots, goals = scatter(kind, batch, few(900, 40), 5), scatter(kind, batch, few(700, 30), 6)
+    there, aims = robots.to(DEVICE), goals.to(DEVICE)
+    with torch_cells.still(there, aims):
+        nearest_both(there, aims, 3)
+        cells, other = torch_cells.known(there), torch_cells.known(aims)
+        assert cells is not None and other is not None
+        assert (torch_cells.reaching(there, radius) is cells) == bool((cells.side >= radius).all())
+        counts = counts_within(there, (aims, radius), (there, radius / 2))
+        nearest(there.clone(), there.clone(), 3, exclude_self=True)
+        assert torch_cells.known(there.clone()) is None and torch_cells.known(there[:, 1:]) is None
+    assert torch_cells.known(there) is None
+    nearest(there, there, 3, exclude_self=True)
+    assert torch_cells.known(there) is None
+    for count, queries, limit in zip(counts, (goals, robots), (radius, radius / 2), strict=True):
+        expected = torch_dense.count_dense(queries, robots, squared(limit, robots.dtype))
+        assert torch.equal(count.cpu(), expected)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("side", few((0.3, 5.0, 80.0, 2000.0), (5.0, 80.0, 2000.0)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kernels_count_by_cells_of_any_size(side, dtype):
+    """Wider than the radius, or much smaller."""
+    points, radius = scatter("uniform", 2, few(1000, 60), 3, dtype), 60.0
+    queries = torch.cat([points[:, :10], scatter("uniform", 2, few(300, 30), 4, dtype) * 1.2], 1)
+    limit = squared(radius, dtype)
+    cells = torch_cells.Cells.build(points.to(DEVICE), torch.full((2,), side, device=DEVICE), narrow=True)
+    count = torch_cells.count_cells(queries.to(DEVICE), radius, limit, cells)
+    assert torch.equal(count.cpu(), torch_dense.count_dense(queries, points, limit))
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_even_teams_have_narrow_keys_and_crowded_ones_all_cells(device):
+    for kind, keys in (("uniform", torch.int32), ("apart", torch.int64)):
+        points = scatter(kind, 1, 300, 3).to(device)
+        for batch, width in ((1, keys), (3, torch.int64)):
+            teams = points.repeat(batch, 1, 1)
+            assert torch_cells._fine(teams, teams.aminmax(dim=1)).key.dtype == width
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("kind", ["uniform", "apart"])
+def test_steady_work_keeps_the_sizes_of_cells_and_the_width_of_keys(kind, monkeypatch):
+    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    points, radius = scatter(kind, 1, few(900, 80), 3), 4.0
+    there, work = points.to(DEVICE), steady.Steady(DEVICE)
+    for _ in range(3):
+        with work.granted() if work.answers else work.asking(), torch_cells.still(there):
+            _, index = nearest(there, there, 3, exclude_self=True)
+            cells = torch_cells.known(there)
+            assert cells is not None and cells.key.dtype == (torch.int32 if kind == "uniform" else torch.int64)
+            (count,) = counts_within(there, (there, radius))
+        np.testing.assert_array_equal(index.cpu().numpy(), expected(points, points, 3, True)[1])
+        assert torch.equal(count.cpu(), torch_dense.count_dense(points, points, radius**2))
+        points = points + torch.randn(points.shape, generator=torch.Generator().manual_seed(1))
+        there.copy_(points)
 
 
 @pytest.mark.kernels

@@ -256,7 +256,8 @@ def _with_itself(source: Tensor, target: Tensor, n: int) -> Lists:
 def _by_kernel(positions: Tensor, radius: float, component: Tensor | None, turn: Turn, tiled: bool) -> Ordered:
     """On a GPU: tokens in the order of their cells, which keeps those read together near in memory."""
     batch, tokens, _ = positions.shape
-    cells = Cells.build(positions.detach(), torch.full((batch,), radius * SLACK, device=positions.device))
+    side = torch.full((batch,), radius * SLACK, device=positions.device)
+    cells = Cells.build(positions.detach(), side, narrow=True)
     order = cells.order
     positions = positions.reshape(-1, 2)[order].view_as(positions)
     there = positions.detach().flatten(0, 1)

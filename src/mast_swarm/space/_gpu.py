@@ -47,7 +47,7 @@ def _keys(
     x, y = tl.load(points + 2 * p).to(tl.float64) - west, tl.load(points + 2 * p + 1).to(tl.float64) - south
     column = tl.minimum(tl.floor(x / step).to(tl.int64), columns - 1)
     row = tl.minimum(tl.floor(y / step).to(tl.int64), rows - 1)
-    tl.store(key + p, (b << AXIS | row) << AXIS | column)
+    tl.store(key + p, ((b << AXIS | row) << AXIS | column).to(key.dtype.element_ty))
     first = p == b * n
     tl.store(origin + 2 * b, west, mask=first)
     tl.store(origin + 2 * b + 1, south, mask=first)
@@ -57,19 +57,16 @@ def _keys(
 
 
 @triton.jit
-def _cell(at, low, side, cells):
-    """How far a coordinate lies from the grid's corner, and its cell: the nearest where it is outside."""
-    place = at.to(tl.float64) - low
-    return place, tl.minimum(tl.maximum(tl.floor(place / side), 0.0), (cells - 1).to(tl.float64)).to(tl.int64)
+def _cell(place, side, cells):
+    """The cell so far from the grid's corner along an axis: the nearest where that is outside."""
+    return tl.minimum(tl.maximum(tl.floor(place / side), 0.0), (cells - 1).to(tl.float64)).to(tl.int64)
 
 
 @triton.jit
 def _grid(origin, side, size, b, x, y):
-    """Where positions lie in the grid of their environment b: side, columns, rows, and place and cell along x and y."""
-    step, columns, rows = tl.load(side + b), tl.load(size + 2 * b), tl.load(size + 2 * b + 1)
-    east, column = _cell(x, tl.load(origin + 2 * b), step, columns)
-    north, row = _cell(y, tl.load(origin + 2 * b + 1), step, rows)
-    return step, columns, rows, east, column, north, row
+    """The grid of environment b, and how far positions lie from its corner: side, columns, rows, along x and y."""
+    east, north = x.to(tl.float64) - tl.load(origin + 2 * b), y.to(tl.float64) - tl.load(origin + 2 * b + 1)
+    return tl.load(side + b), tl.load(size + 2 * b), tl.load(size + 2 * b + 1), east, north
 
 
 @triton.jit
@@ -81,21 +78,21 @@ def _free(place, cell, side, cells, reach):
 
 
 @triton.jit
-def _run(key, b, n, row, rows, column, columns, reach, bits, AXIS: tl.constexpr):
-    """Begin and end of the points in the cells of a row up to `reach` from a column: none where there is no such row.
+def _run(key, b, n, row, rows, west, east, columns, bits, AXIS: tl.constexpr):
+    """Begin and end of the points in the cells of a row from column `west` to `east`: none where there is no such row.
 
     By bisection, both ends at once; n, points an environment, has so many bits.
     """
     kept = tl.minimum(tl.maximum(row, 0), rows - 1)
     base = (b << AXIS | kept) << AXIS
-    west, east = base | tl.maximum(column - reach, 0), base | tl.minimum(column + reach, columns - 1)
+    west, east = base | tl.maximum(west, 0), base | tl.minimum(east, columns - 1)
     stop = b * n + n
     begin, end = b * n, b * n
     for bit in range(bits):
         half = tl.full([], 1, tl.int64) << (bits - 1 - bit)
         ahead, beside = begin + half, end + half
-        below = tl.load(key + ahead - 1, mask=ahead <= stop, other=2**63 - 1) < west
-        until = tl.load(key + beside - 1, mask=beside <= stop, other=2**63 - 1) <= east
+        below = (ahead <= stop) & (tl.load(key + ahead - 1, mask=ahead <= stop, other=0) < west)
+        until = (beside <= stop) & (tl.load(key + beside - 1, mask=beside <= stop, other=0) <= east)
         begin, end = tl.where(below, ahead, begin), tl.where(until, beside, end)
     return begin, tl.where(row == kept, end, begin)
 
@@ -109,11 +106,12 @@ def _block(
     q = tl.minimum(tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES), queries - 1)
     b = tl.load(environment + q)
     x, y = tl.load(place + 2 * q), tl.load(place + 2 * q + 1)
-    step, columns, rows, east, column, north, row = _grid(origin, side, size, b, x, y)
+    step, columns, rows, east, north = _grid(origin, side, size, b, x, y)
+    column, row = _cell(east, step, columns), _cell(north, step, rows)
     free = tl.minimum(_free(east, column, step, columns, 1), _free(north, row, step, rows, 1))
     tl.store(gap + q, free - SLACK * step)
     for run in range(3):
-        first, last = _run(key, b, n, row + run - 1, rows, column, columns, 1, bits, AXIS)
+        first, last = _run(key, b, n, row + run - 1, rows, column - 1, column + 1, columns, bits, AXIS)
         tl.store(begin + 3 * q + run, first)
         tl.store(end + 3 * q + run, last)
 
@@ -132,7 +130,8 @@ def _nearest(
     w = q if who is None else tl.load(who + q)
     b = w // m
     x, y = tl.load(place + 2 * w), tl.load(place + 2 * w + 1)
-    step, columns, rows, east, column, north, row = _grid(origin, side, size, b, x, y)
+    step, columns, rows, east, north = _grid(origin, side, size, b, x, y)
+    column, row = _cell(east, step, columns), _cell(north, step, rows)
     slot = tl.arange(0, SLOTS)[:, None]  # a thread has all slots of its query
     # A slot that must stay empty is better than any candidate, so that it is never the worst.
     empty = tl.where(slot < K, float("inf"), float("-inf")) + tl.zeros([SLOTS, QUERIES], x.dtype)
@@ -141,7 +140,7 @@ def _nearest(
     while (reach <= REACH) & (tl.max(open.to(tl.int32), 0) > 0):
         best, names = tl.where(open[None, :], empty, best), tl.where(open[None, :], nobody, names)
         for run in range(-reach, reach + 1):
-            first, last = _run(key, b, n, row + run, rows, column, columns, reach, bits, AXIS)
+            first, last = _run(key, b, n, row + run, rows, column - reach, column + reach, columns, bits, AXIS)
             length = tl.where(open, last - first, 0)
             for at in range(0, tl.max(length, 0)):
                 inside = at < length
@@ -192,20 +191,24 @@ def _offsets(queries, points, index, out, count, each, n, k, NUMBERS: tl.constex
 
 @triton.jit(do_not_specialize=["bits"])
 def _count(
-    place, who, there, key, origin, side, size, count, queries, m, n, bits, squared: tl.float64,
-    AXIS: tl.constexpr, QUERIES: tl.constexpr,
+    place, who, there, key, origin, side, size, count, queries, m, n, bits, radius: tl.float64, squared: tl.float64,
+    AXIS: tl.constexpr, SLACK: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """How many points of the 3 x 3 cells around each query are nearer than the radius."""
+    """How many points are nearer to each query than the radius, in those cells alone that its circle may touch."""
     q = tl.minimum(tl.program_id(0).to(tl.int64) * QUERIES + tl.arange(0, QUERIES), queries - 1)
     q = q if who is None else tl.load(who + q)
     b = q // m
     x, y = tl.load(place + 2 * q), tl.load(place + 2 * q + 1)
-    _, columns, rows, _, column, _, row = _grid(origin, side, size, b, x, y)
+    step, columns, rows, east, north = _grid(origin, side, size, b, x, y)
+    far = radius * (1 + SLACK) + SLACK * step
+    first_column, last_column = _cell(east - far, step, columns), _cell(east + far, step, columns)
+    first_row, last_row = _cell(north - far, step, rows), _cell(north + far, step, rows)
     limit = tl.full([], squared, x.dtype)
     found = tl.zeros([QUERIES], tl.int64)
-    for run in range(-1, 2):
-        first, last = _run(key, b, n, row + run, rows, column, columns, 1, bits, AXIS)
-        length = last - first
+    for run in range(0, tl.max(last_row - first_row, 0) + 1):
+        row = tl.minimum(first_row + run, last_row)
+        first, last = _run(key, b, n, row, rows, first_column, last_column, columns, bits, AXIS)
+        length = tl.where(first_row + run <= last_row, last - first, 0)
         for at in range(0, tl.max(length, 0)):
             inside = at < length
             x2 = tl.load(there + 2 * (first + at), mask=inside, other=0.0)
@@ -263,13 +266,15 @@ def nearest_of_few(queries: Tensor, points: Tensor, k: int, exclude_self: bool) 
     return distance, index
 
 
-def keys(points: Tensor, low: Tensor, high: Tensor, wanted: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def keys(
+    points: Tensor, low: Tensor, high: Tensor, wanted: Tensor, axis: int, kind: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """origin, side, size and the keys, not sorted yet, of `Cells.build`, for points whose box is low, high [B, 2]."""
     batch, n, _ = points.shape
     origin = torch.empty((batch, 2), dtype=torch.float64, device=points.device)
     side = torch.empty(batch, dtype=torch.float64, device=points.device)
     size = torch.empty((batch, 2), dtype=torch.int64, device=points.device)
-    key = torch.empty(batch * n, dtype=torch.int64, device=points.device)
+    key = torch.empty(batch * n, dtype=kind, device=points.device)
     _keys[(triton.cdiv(batch * n, 128),)](
         points.contiguous(), low.contiguous(), high.contiguous(), wanted, origin, side, size, key, batch * n, n,
         AXIS=axis, POINTS=128, enable_fp_fusion=False,
@@ -286,26 +291,26 @@ def block(cells: Cells, queries: Tensor, environment: Tensor) -> tuple[Tensor, T
     _block[(triton.cdiv(len(queries), _QUERIES),)](
         queries.contiguous(), environment.contiguous(), cells.key, cells.origin, cells.side, cells.size,
         begin, end, gap, len(queries), n, n.bit_length(),
-        AXIS=cells.AXIS, SLACK=cells.SLACK, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
+        AXIS=cells.axis, SLACK=cells.SLACK, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
     return begin, end, gap
 
 
 def nearest(
-    cells: Cells, queries: Tensor, points: Tensor, who: Tensor | None, exclude_self: bool,
+    cells: Cells, queries: Tensor, who: Tensor | None, exclude_self: bool,
     near: Tensor, index: Tensor, unproven: Tensor, reach: int = REACH,
 ) -> None:  # fmt: skip
     """Writes d2 and index [B * M, k] of the k nearest points that the cells up to `reach` away from each query hold,
     ties to the lowest index, inf and -1 where there are fewer, and whether what is farther off could be nearer.
 
-    queries: [B, M, 2], points: [B, N, 2], who: the flat queries to do, all if None, unproven: [B * M] uint8.
+    queries: [B, M, 2], who: the flat queries to do, all if None, unproven: [B * M] uint8.
     """
-    (_, m, _), n, k = queries.shape, points.shape[1], near.shape[1]
+    (_, m, _), n, k = queries.shape, cells.points.shape[1], near.shape[1]
     count = len(near) if who is None else len(who)
     _nearest[(triton.cdiv(count, _QUERIES),)](
-        queries.contiguous(), who, points.reshape(-1, 2)[cells.order], cells.order,
+        queries.contiguous(), who, cells.there, cells.order,
         cells.key, cells.origin, cells.side, cells.size, near, index, unproven, count, m, n, n.bit_length(),
-        AXIS=cells.AXIS, SLACK=cells.SLACK, EXCLUDE=exclude_self, K=k, SLOTS=triton.next_power_of_2(k),
+        AXIS=cells.axis, SLACK=cells.SLACK, EXCLUDE=exclude_self, K=k, SLOTS=triton.next_power_of_2(k),
         REACH=reach, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -321,14 +326,14 @@ def offsets(queries: Tensor, points: Tensor, index: Tensor) -> Tensor:
     return out
 
 
-def count_within(cells: Cells, queries: Tensor, points: Tensor, who: Tensor | None, squared: float) -> Tensor:
-    """How many points [B, N, 2] are nearer to each query [B, M, 2] than the radius, the cells' side at most: [B, M].
-    who: all flat queries in the order in which they are done; None: as they come."""
-    (batch, m, _), n = queries.shape, points.shape[1]
+def count_within(cells: Cells, queries: Tensor, who: Tensor | None, radius: float, squared: float) -> Tensor:
+    """How many of the cells' points are nearer to each query [B, M, 2] than the radius: [B, M]. squared: what d2 is
+    compared with. who: all flat queries in the order in which they are done; None: as they come."""
+    (batch, m, _), n = queries.shape, cells.points.shape[1]
     count = torch.empty((batch, m), dtype=torch.int64, device=queries.device)
     _count[(triton.cdiv(batch * m, _QUERIES),)](
-        queries.contiguous(), who, points.reshape(-1, 2)[cells.order],
-        cells.key, cells.origin, cells.side, cells.size, count, batch * m, m, n, n.bit_length(), squared,
-        AXIS=cells.AXIS, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
+        queries.contiguous(), who, cells.there,
+        cells.key, cells.origin, cells.side, cells.size, count, batch * m, m, n, n.bit_length(), float(radius), squared,
+        AXIS=cells.axis, SLACK=cells.SLACK, QUERIES=_QUERIES, num_warps=1, enable_fp_fusion=False,
     )  # fmt: skip
     return count

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -39,9 +42,11 @@ def _by_kernel(points: Tensor) -> bool:
 class Cells:
     """Points [B, N, 2] sorted by cell. Coordinates of cells are float64, so that cell borders are sharp."""
 
-    AXIS: ClassVar[int] = 20  # bits of a cell's column and of its row
+    # Bits of a cell's column and of its row, by the type of keys.
+    AXIS: ClassVar[dict[torch.dtype, int]] = {torch.int64: 20, torch.int32: 15}
     SLACK: ClassVar[float] = 1e-6  # share of a side, beyond the rounding of cell borders and of d2 in float32
 
+    points: Tensor  # [B, N, 2] metres
     origin: Tensor  # [B, 2] lower corner of the points' box, metres
     side: Tensor  # [B] side of a cell, metres
     size: Tensor  # [B, 2] columns and rows
@@ -49,24 +54,39 @@ class Cells:
     order: Tensor  # [B * N] flat b * N + j of the point at that place; within a cell by index
 
     @classmethod
-    def build(cls, points: Tensor, side: Tensor, box: tuple[Tensor, Tensor] | None = None) -> Cells:
+    def build(
+        cls, points: Tensor, side: Tensor, box: tuple[Tensor, Tensor] | None = None, *, narrow: bool = False
+    ) -> Cells:
         """Sorts points [B, N, 2], N > 0, into cells of side [B] or larger, where 2**20 cells an axis do not
-        suffice. box: their lowest and highest coordinates [B, 2] each, where they are known.
+        suffice. box: their lowest and highest coordinates [B, 2] each, where they are known. narrow: of one or two
+        environments, 2**15 cells an axis have to do: their keys have 32 bits, which a GPU sorts in half the time.
         """
+        kind = torch.int32 if narrow and len(points) <= 2 else torch.int64
+        axis = cls.AXIS[kind]
         low, high = points.aminmax(dim=1) if box is None else box
         if _by_kernel(points):
-            origin, side, size, key = gpu.keys(points, low, high, side, cls.AXIS)
+            origin, side, size, key = gpu.keys(points, low, high, side, axis, kind)
         else:
             origin = low.double()
             extent = high.double() - origin
-            side = torch.maximum(side.double(), extent.amax(-1) / (2**cls.AXIS - 2)).clamp_min(1e-290)
+            side = torch.maximum(side.double(), extent.amax(-1) / (2**axis - 2)).clamp_min(1e-290)
             size = (extent / side[:, None]).floor().long() + 1
             cell = ((points.double() - origin[:, None]) / side[:, None, None]).floor().long()
             cell = torch.minimum(cell, size[:, None] - 1)
             environment = torch.arange(len(points), device=points.device)[:, None]
-            key = ((environment << cls.AXIS | cell[..., 1]) << cls.AXIS | cell[..., 0]).reshape(-1)
+            key = ((environment << axis | cell[..., 1]) << axis | cell[..., 0]).reshape(-1).to(kind)
         key, order = key.sort(stable=True)
-        return cls(origin, side, size, key, order)
+        return cls(points, origin, side, size, key, order)
+
+    @property
+    def axis(self) -> int:
+        """Bits of a cell's column and of its row."""
+        return self.AXIS[self.key.dtype]
+
+    @cached_property
+    def there(self) -> Tensor:
+        """[B * N, 2] the points in that order."""
+        return self.points.reshape(-1, 2)[self.order]
 
     def block(self, queries: Tensor, environment: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The 3 x 3 cells around each of Q queries [Q, 2].
@@ -87,11 +107,11 @@ class Cells:
         gap = gap - self.SLACK * side[:, 0]
         row = cell[:, 1:] + torch.arange(-1, 2, device=queries.device)  # [Q, 3]
         kept = torch.minimum(row.clamp_min(0), size[:, 1:] - 1)
-        base = (environment[:, None] << self.AXIS | kept) << self.AXIS
+        base = (environment[:, None] << self.axis | kept) << self.axis
         west = (cell[:, :1] - 1).clamp_min(0)
         east = torch.minimum(cell[:, :1] + 1, size[:, :1] - 1)
-        begin = torch.searchsorted(self.key, base | west)
-        end = torch.searchsorted(self.key, base | east, right=True)
+        begin = torch.searchsorted(self.key, (base | west).to(self.key.dtype))
+        end = torch.searchsorted(self.key, (base | east).to(self.key.dtype), right=True)
         return begin, torch.where(row == kept, end, begin), gap
 
     def candidates(self, begin: Tensor, end: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -113,6 +133,47 @@ class Cells:
             yield slice(first, last), which // 3, self.order[begin[first:last].reshape(-1)[which] + at]
 
 
+@dataclass(frozen=True)
+class _Still:
+    """Points that stay as they are for a while, and the cells of those that kernels have searched."""
+
+    points: tuple[Tensor, ...]
+    cells: list[Cells]
+
+
+_still: ContextVar[_Still | None] = ContextVar("still", default=None)
+
+
+@contextmanager
+def still(*points: Tensor) -> Iterator[None]:
+    """In here nobody writes into these tensors. So points among them that were sorted to find the nearest need not be
+    sorted again to count those within a radius: see `known`."""
+    token = _still.set(_Still(points, []))
+    try:
+        yield
+    finally:
+        _still.reset(token)
+
+
+def _keep(cells: Cells) -> None:
+    """For `known`, if the points are `still`."""
+    here = _still.get()
+    if here is not None and any(_same(points, cells.points) for points in here.points):
+        here.cells.append(cells)
+
+
+def known(points: Tensor) -> Cells | None:
+    """The cells of points that are `still`, where the nearest of them were searched by kernels."""
+    here = _still.get()
+    found = [] if here is None else [cells for cells in here.cells if _same(points, cells.points)]
+    return found[0] if found else None
+
+
+def _same(points: Tensor, others: Tensor) -> bool:
+    """Whether both are the same numbers in the same memory."""
+    return points.dtype == others.dtype and points.is_set_to(others)
+
+
 def _extent(box: tuple[Tensor, Tensor]) -> Tensor:
     """Width and height [B, 2] of each environment's bounding box, metres."""
     return (box[1] - box[0]).double()
@@ -122,27 +183,31 @@ def _fine(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
     """The first grid: cells of about two points where they are spread evenly over their box, smaller where some cell
     of the environment is crowded. Waits for the device for each size tried; in steady work the sizes are those that
     were found at first, for they decide how quick a search is and not what it finds."""
-    if not steady.may_ask():
-        return Cells.build(points, steady.answer(lambda: points.new_zeros(0)), box)
-    cells = _fitting(points, box)
-    steady.answer(lambda: cells.side)
-    return cells
+    if steady.may_ask():
+        cells = _fitting(points, box)
+        steady.answer(lambda: (cells.side, cells.key.dtype == torch.int32))
+        return cells
+    side, narrow = steady.answer(lambda: (points.new_zeros(0), False))
+    return Cells.build(points, side, box, narrow=narrow)
 
 
 def _fitting(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
+    """The first sizes tried have narrow keys. Crowded teams need all the cells there may be."""
     batch, n, _ = points.shape
     extent = _extent(box)
     longer, wanted = extent.amax(-1), max(1, n // 2)
     side = torch.maximum((extent.prod(-1) / wanted).sqrt(), longer / wanted)
+    narrow = True
     while True:
-        cells = Cells.build(points, side, box)
+        cells = Cells.build(points, side, box, narrow=narrow)
         key = cells.key.view(batch, n)
         crowded = (key[:, CROWD:] == key[:, :-CROWD]).any(1)
         if not bool(crowded.any()):
             return cells
-        finer = crowded & (cells.side / 4 > longer / 2**Cells.AXIS) & (longer > 0)
+        finer = crowded & (cells.side / 4 > longer / 2 ** Cells.AXIS[torch.int64]) & (longer > 0)
         if not bool(finer.any()):
             return cells
+        narrow = False
         side = torch.where(finer, cells.side / 4, cells.side)
 
 
@@ -157,10 +222,11 @@ def _nearest_by_kernel(
     unproven = torch.empty(batch * m, dtype=torch.uint8, device=queries.device)
     box = points.aminmax(dim=1)
     cells = _fine(points, box)
+    _keep(cells)
     order = waiting = cells.order if exclude_self else order  # neighbours look at the same together
     while True:
-        reach = gpu.REACH if steady.may_ask() else 2**Cells.AXIS
-        gpu.nearest(cells, queries, points, waiting, exclude_self, near, index, unproven, reach)
+        reach = gpu.REACH if steady.may_ask() else 2**cells.axis
+        gpu.nearest(cells, queries, waiting, exclude_self, near, index, unproven, reach)
         waiting = unproven.nonzero().flatten() if steady.may_ask() else None
         if waiting is None or not waiting.numel():
             return near.sqrt_().view(batch, m, k), index.view(batch, m, k), order
@@ -236,6 +302,15 @@ def _near_pairs(
         yield flat[near], point[near]
 
 
+def reaching(points: Tensor, radius: float) -> Cells:
+    """The points in cells as wide as the radius or wider: known ones that are. To ask if they are waits for the device;
+    in steady work they never become narrower than they were at first."""
+    cells = known(points)
+    if cells is not None and steady.answer(lambda: bool((cells.side >= radius).all())):
+        return cells
+    return wide(points, radius)
+
+
 def wide(points: Tensor, radius: float) -> Cells:
     """The points in cells as wide as the radius: all that are near a query lie in the 3 x 3 around it."""
     box = points.aminmax(dim=1)
@@ -244,11 +319,12 @@ def wide(points: Tensor, radius: float) -> Cells:
     return Cells.build(points, side, box)
 
 
-def count_cells(queries: Tensor, points: Tensor, squared_radius: float, cells: Cells) -> Tensor:
+def count_cells(queries: Tensor, radius: float, squared_radius: float, cells: Cells) -> Tensor:
     """As neighbours.counts_within of one question, N > 0. cells: the points', as wide as the radius or wider."""
-    batch, m, _ = queries.shape
+    (batch, m, _), points = queries.shape, cells.points
     if _by_kernel(points):
-        return gpu.count_within(cells, queries, points, cells.order if queries is points else None, squared_radius)
+        visited = cells if queries is points else known(queries)  # neighbours look at the same together
+        return gpu.count_within(cells, queries, None if visited is None else visited.order, radius, squared_radius)
     count = torch.zeros(batch * m, dtype=torch.int64, device=queries.device)
     for query, _ in _near_pairs(queries, points, cells, squared_radius):
         count.scatter_add_(0, query, torch.ones_like(query))

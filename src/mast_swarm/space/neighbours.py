@@ -171,12 +171,12 @@ def counts_within(points: Tensor, *asked: tuple[Tensor, float]) -> list[Tensor]:
             for (queries, radius), by_cell in zip(asked, by_cells, strict=True)
         ]
     reach = max((radius for (_, radius), by_cell in zip(asked, by_cells, strict=True) if by_cell), default=0.0)
-    grid = cells.wide(points, reach) if any(by_cells) else None
+    grid = cells.reaching(points, reach) if any(by_cells) else None
     return [
         dense.count_dense(queries, points, limit)
         if grid is None or not by_cell
-        else cells.count_cells(queries, points, limit, grid)
-        for (queries, _), limit, by_cell in zip(asked, limits, by_cells, strict=True)
+        else cells.count_cells(queries, radius, limit, grid)
+        for (queries, radius), limit, by_cell in zip(asked, limits, by_cells, strict=True)
     ]
 
 
