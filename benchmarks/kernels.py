@@ -53,8 +53,8 @@ def plainly(loop: Loop) -> Callable[[], Any]:
     """A step of kernels one after the other, with the metrics that a captured one has in it too."""
 
     def step() -> None:
-        loop.step()
-        loop.world.metrics(loop.state)
+        loop.look()
+        loop.move(loop.decide())
 
     return step
 

@@ -12,9 +12,12 @@ import pytest
 import torch
 
 import mast_swarm.tasks.coverage.controllers  # noqa: F401  registers them
+from devices import DEVICE
 from mast_swarm import Channel, MastError, Navigation, NavigationConfig, Policy, PolicyConfig, Recording, rollout
 from mast_swarm.evaluate.actors import make_actor, pick_device
+from mast_swarm.evaluate.loop import Loop
 from mast_swarm.evaluate.policies import labels
+from mast_swarm.space.cells import Cells
 from mast_swarm.space.maps import unpack
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.world import Coverage
@@ -34,6 +37,30 @@ def world() -> Navigation:
 
 def positions(ran: object) -> np.ndarray:
     return np.stack([recording.positions for recording in ran.recordings])  # type: ignore[attr-defined]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("environments", [1, 3])
+def test_a_look_sorts_robots_once_for_what_they_sense_and_for_metrics(
+    environments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    world = Navigation(NavigationConfig(agents=30), DEVICE)
+    loop, built, build = Loop(world, make_actor("lsap", world)), 0, Cells.build
+
+    def counted(*given: Any, **settings: Any) -> Cells:
+        nonlocal built
+        built += 1
+        return build(*given, **settings)
+
+    monkeypatch.setattr(Cells, "build", counted)
+    loop.start(range(environments))
+    apart = world.metrics(loop.state), loop.sense().features
+    alone, built = built, 0
+    together = loop.look(), loop.observation.features
+    assert built == alone - 1
+    assert all(torch.equal(together[0][name], value) for name, value in apart[0].items())
+    assert torch.equal(together[1], apart[1])
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from functools import cache
@@ -77,7 +77,7 @@ def _never_waiting() -> Iterator[None]:
 
 
 class CapturedLoop:
-    """A loop whose control periods run as one graph each: measure, sense, decide, move.
+    """A loop whose control periods run as one graph each: sense, measure, decide, move.
 
     The state lives in the same tensors for good, and so do the metrics of all instants. `metrics[name]` [B, T + 1] is
     filled up to the instant before the present one; `loop.state` is the present state. The graph takes for granted how
@@ -144,7 +144,7 @@ class CapturedLoop:
     def measure(self) -> None:
         """The metrics of the present instant, once all before it are right."""
         self.settle()
-        self._measure()
+        self._note(self.loop.world.metrics(self.loop.state))
 
     def _try_capture(self) -> None:
         """A graph for the periods from here on; where there can be none they run as they always did."""
@@ -201,12 +201,12 @@ class CapturedLoop:
         self.actor.remember(self.memory)
 
     def _plain(self) -> None:
-        self._measure()
-        self.loop.step()
+        self._note(self.loop.look())
+        self.loop.move(self.loop.decide())
         self.at += 1
 
-    def _measure(self) -> None:
-        for name, value in self.loop.world.metrics(self.loop.state).items():
+    def _note(self, metrics: Mapping[str, Tensor]) -> None:
+        for name, value in metrics.items():
             rows = self.metrics[name]
             rows.index_copy_(1, self.at.clamp_max(rows.shape[1] - 1), value[:, None])  # warming up runs past the end
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from mast_swarm.errors import MastError
 from mast_swarm.evaluate.actors import Actor, is_learned
 from mast_swarm.observation import Mark, Observed, unmarked
+from mast_swarm.space.cells import still
 from mast_swarm.tasks.world import State, World
 
 PRECISIONS = ("fp32", "bf16")
@@ -52,6 +53,12 @@ class Loop:
         self.observation = self.world.observe(self.state)
         self.mark("observe")
         return self.observation
+
+    def look(self) -> dict[str, Tensor]:
+        """Sense; and the metrics of this instant, each [B]. Positions that both search are sorted once on a GPU."""
+        with still(*(part for part in vars(self.state).values() if isinstance(part, Tensor))):
+            self.sense()
+            return dict(self.world.metrics(self.state))
 
     def decide(self) -> Tensor:
         """Commands [B, N, 2] in units of u_max, from what was sensed."""

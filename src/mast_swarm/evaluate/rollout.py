@@ -91,8 +91,7 @@ def rollout(
         else:
             rows: list[dict[str, torch.Tensor]] = []
             for step in range(steps + 1):
-                loop.sense()
-                rows.append(dict(world.metrics(loop.state)))
+                rows.append(loop.look())
                 # What is known when the last frame is shown, too; a controller is asked no more often than robots move.
                 if step < steps or (record and knowledge.kind != "controller"):
                     knowledge.watch(step)
