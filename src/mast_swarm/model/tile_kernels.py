@@ -21,9 +21,9 @@ from mast_swarm.model.list_kernels import turned
 from mast_swarm.space._gpu import apart
 
 _QUERIES, _KEYS, _WARPS = 16, 32, 1  # of a program: tokens of a tile, keys at a time
-# Heads of a program, at most. (1,000,000 tokens of 4 heads of 64 on an H200: 1 head takes 1.98 ms, 2 take 1.54, 4 take
-# 1.91; other tiles, stages and limits of registers take 1.68 and more.)
-_EACH = 2
+_STAGES = 2  # one set of keys and values in shared memory: more leave room for fewer programs
+_REGISTERS = 168  # of a thread, at most: then shared memory is what limits how many programs run together
+_EACH = 2  # heads of a program, at most
 _LEAST = 1e-37  # of a squared radius, m^2: everyone is nearer than this to itself
 _LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -36,6 +36,15 @@ def _hull(begin, end, r, there, rows):
     return tl.min(tl.where(last > first, first, rows), 0), tl.max(tl.where(last > first, last, 0), 0)
 
 
+@triton.jit
+def _turned_aside(query, cos, sin, rows):
+    """Queries turned, behind a branch that is always taken. Where Triton sees that an operand of a product is joined of
+    two parts, it lays out both operands for other numbers, and a sixth of the loop would be moves."""
+    if rows > 0:
+        query = turned(query, cos, sin)
+    return query
+
+
 @triton.jit(do_not_specialize=["tokens"])
 def _attend_tiles(
     q, kv, cos, sin, place, label, begin, end, answer, rows, tokens, q_stride, kv_stride, scale, squared,
@@ -44,13 +53,24 @@ def _attend_tiles(
 ):  # fmt: skip
     """EACH heads of one tile, which share the work of finding who is near whom.
 
-    Keys beyond the end of a run are infinitely far away: nobody is near them.
+    Beyond the last key that one is read again, and nobody is near it.
     """
     WIDTH: tl.constexpr = HEADS * D
-    FAR: tl.constexpr = float("inf")
     tile, part = tl.program_id(0) // (HEADS // EACH), tl.program_id(0) % (HEADS // EACH)
     r = tile * QUERIES + tl.arange(0, QUERIES)
     there = r < rows
+    # A tile may begin in one row of cells, or environment, and end in another. Then what its tokens see of the row
+    # before theirs, of their own and of the next may overlap, and nobody counts twice: of the first what lies before
+    # the second is looked at, and of the third what lies behind it. A token's first run ends before its second does,
+    # and its third begins after its second does, so that nobody is left out.
+    before, end_before = _hull(begin, end, r, there, rows)
+    middle, end_middle = _hull(begin + 1, end + 1, r, there, rows)
+    behind, end_behind = _hull(begin + 2, end + 2, r, there, rows)
+    behind = tl.maximum(behind, end_middle)
+    # What is left of the three is looked at as one list of keys: before `one` of the first, before `two` of the second.
+    one = tl.maximum(tl.minimum(end_before, middle) - before, 0)
+    two = one + end_middle - middle
+    every = two + tl.maximum(end_behind - behind, 0)
     x, y = tl.load(place + 2 * r, mask=there, other=0.0), tl.load(place + 2 * r + 1, mask=there, other=0.0)
     own = tl.load(label + r, mask=there, other=0) if LABELLED else r
     team = r // tokens if TEAMS else r
@@ -61,7 +81,6 @@ def _attend_tiles(
     kv += part * (EACH * D)
     row = tl.arange(0, QUERIES)[:, None]
     asked = row * q_stride + wide[None, :]
-    listed = tl.arange(0, KEYS)[:, None] * kv_stride + wide[None, :]
     if cos is not None:
         phase = first * (D // 2) + row * (D // 2) + tl.arange(0, D // 2)[None, :]
         c = tl.load(cos + phase, mask=there[:, None], other=0.0)
@@ -70,47 +89,41 @@ def _attend_tiles(
     for head in tl.static_range(EACH):
         query = tl.load(q + head * D + asked, mask=there[:, None], other=0.0)
         if cos is not None:
-            query = turned(query, c, s)
+            query = _turned_aside(query, c, s, rows)
         queries = queries + (query,)
         highest = highest + (tl.full([QUERIES], float("-inf"), tl.float32),)
         total = total + (tl.zeros([QUERIES], tl.float32),)
         found = found + (tl.zeros([QUERIES, D], tl.float32),)
-    # A tile may begin in one row of cells, or environment, and end in another. Then what its tokens see of the row
-    # before theirs, of their own and of the next may overlap, and nobody counts twice: of the first what lies before
-    # the second is looked at, and of the third what lies behind it. A token's first run ends before its second does,
-    # and its third begins after its second does, so that nobody is left out.
-    middle, behind = _hull(begin + 1, end + 1, r, there, rows)
-    for run in range(3):
-        low, high = _hull(begin + run, end + run, r, there, rows)
-        high = tl.where(run == 0, tl.minimum(high, middle), high)
-        low = tl.where(run == 2, tl.maximum(low, behind), low)
-        for start in range(low, high, KEYS):
-            at = start + tl.arange(0, KEYS)
-            inside = at < high
-            x2 = tl.load(place + 2 * at, mask=inside, other=FAR)
-            y2 = tl.load(place + 2 * at + 1, mask=inside, other=FAR)
-            near = apart(x2[None, :], y2[None, :], x[:, None], y[:, None]) < squared
-            if TEAMS:
-                near = near & (team[:, None] == (at // tokens)[None, :])
-            if LABELLED:
-                near = near & (own[:, None] == tl.load(label + at, mask=inside, other=0)[None, :])
-            source = kv + tl.full([], start, tl.int64) * kv_stride
-            above, sums, sights = (), (), ()
-            for head in tl.static_range(EACH):
-                keys = tl.load(source + head * D + listed, mask=inside[:, None], other=0.0)
-                values = tl.load(source + WIDTH + head * D + listed, mask=inside[:, None], other=0.0)
-                score = tl.where(near, tl.dot(queries[head], tl.trans(keys)), float("-inf"))
-                top = tl.maximum(highest[head], tl.max(score, 1) * (scale * _LOG2E))
-                safe = tl.where(top == float("-inf"), 0.0, top)  # a row that has seen nobody near yet
-                p = tl.exp2(tl.fma(score, scale * _LOG2E, -safe[:, None]))
-                keep = tl.exp2(highest[head] - safe)
-                above = above + (top,)
-                sums = sums + (total[head] * keep + tl.sum(p, 1),)
-                sights = sights + (tl.dot(p.to(values.dtype), values, found[head] * keep[:, None]),)
-            highest, total, found = above, sums, sights
+    for start in range(0, every, KEYS):
+        key = start + tl.arange(0, KEYS)
+        limit = tl.where(key < every, squared, 0.0)
+        key = tl.minimum(key, every - 1)
+        at = key + tl.where(key < one, before, tl.where(key < two, middle - one, behind - two))
+        x2 = tl.load(place + 2 * at)
+        y2 = tl.load(place + 2 * at + 1)
+        near = apart(x2[None, :], y2[None, :], x[:, None], y[:, None]) < limit[None, :]
+        if TEAMS:
+            near = near & (team[:, None] == (at // tokens)[None, :])
+        if LABELLED:
+            near = near & (own[:, None] == tl.load(label + at)[None, :])
+        bias = tl.where(near, 0.0, float("-inf"))
+        source = kv + at.to(tl.int64)[:, None] * kv_stride + wide[None, :]
+        above, sums, sights = (), (), ()
+        for head in tl.static_range(EACH):
+            keys = tl.load(source + head * D)
+            values = tl.load(source + WIDTH + head * D)
+            score = tl.fma(tl.dot(queries[head], tl.trans(keys)), scale * _LOG2E, bias)
+            top = tl.maximum(highest[head], tl.max(score, 1))
+            safe = tl.where(top == float("-inf"), 0.0, top)  # a row that has seen nobody near yet
+            p = tl.exp2(score - safe[:, None])
+            keep = tl.exp2(highest[head] - safe)
+            above = above + (top,)
+            sums = sums + (total[head] * keep + tl.sum(p, 1),)
+            sights = sights + (tl.dot(p.to(values.dtype), values, found[head] * keep[:, None]),)
+        highest, total, found = above, sums, sights
     into = row * WIDTH + wide[None, :]
     for head in tl.static_range(EACH):
-        sight = found[head] / tl.where(there, total[head], 1.0)[:, None]
+        sight = found[head] * (1.0 / tl.where(there, total[head], 1.0))[:, None]
         tl.store(answer + head * D + into, sight.to(answer.dtype.element_ty), mask=there[:, None])
 
 
@@ -139,6 +152,6 @@ def attend_tiles(
         q, kv, cos, sin, place, place if label is None else label, begin, end, answer, n, tokens,
         q.stride(0), kv.stride(0), (d // heads) ** -0.5, max(squared, _LEAST),
         LABELLED=label is not None, TEAMS=tokens < n, HEADS=heads, EACH=each, D=d // heads, QUERIES=_QUERIES,
-        KEYS=_KEYS, num_warps=_WARPS, num_stages=2, enable_fp_fusion=False,
+        KEYS=_KEYS, num_warps=_WARPS, num_stages=_STAGES, maxnreg=_REGISTERS, enable_fp_fusion=False,
     )  # fmt: skip
     return answer
