@@ -8,7 +8,7 @@ it by its phases (RoPE); keys are read by many, and have been turned before.
 """
 
 # ruff: noqa: RUF005 (Triton adds tuples, and knows no star)
-# mypy: disable-error-code="assignment"
+# mypy: disable-error-code="assignment, var-annotated"
 from __future__ import annotations
 
 import torch
@@ -59,18 +59,6 @@ def _attend_tiles(
     tile, part = tl.program_id(0) // (HEADS // EACH), tl.program_id(0) % (HEADS // EACH)
     r = tile * QUERIES + tl.arange(0, QUERIES)
     there = r < rows
-    # A tile may begin in one row of cells, or environment, and end in another. Then what its tokens see of the row
-    # before theirs, of their own and of the next may overlap, and nobody counts twice: of the first what lies before
-    # the second is looked at, and of the third what lies behind it. A token's first run ends before its second does,
-    # and its third begins after its second does, so that nobody is left out.
-    before, end_before = _hull(begin, end, r, there, rows)
-    middle, end_middle = _hull(begin + 1, end + 1, r, there, rows)
-    behind, end_behind = _hull(begin + 2, end + 2, r, there, rows)
-    behind = tl.maximum(behind, end_middle)
-    # What is left of the three is looked at as one list of keys: before `one` of the first, before `two` of the second.
-    one = tl.maximum(tl.minimum(end_before, middle) - before, 0)
-    two = one + end_middle - middle
-    every = two + tl.maximum(end_behind - behind, 0)
     x, y = tl.load(place + 2 * r, mask=there, other=0.0), tl.load(place + 2 * r + 1, mask=there, other=0.0)
     own = tl.load(label + r, mask=there, other=0) if LABELLED else r
     team = r // tokens if TEAMS else r
@@ -85,9 +73,25 @@ def _attend_tiles(
         phase = first * (D // 2) + row * (D // 2) + tl.arange(0, D // 2)[None, :]
         c = tl.load(cos + phase, mask=there[:, None], other=0.0)
         s = tl.load(sin + phase, mask=there[:, None], other=0.0)
+    given = ()
+    for head in tl.static_range(EACH):
+        given = given + (tl.load(q + head * D + asked, mask=there[:, None], other=0.0),)
+    tl.debug_barrier()  # or the compiler reads queries after the runs, and waits twice
+    # A tile may begin in one row of cells, or environment, and end in another. Then what its tokens see of the row
+    # before theirs, of their own and of the next may overlap, and nobody counts twice: of the first what lies before
+    # the second is looked at, and of the third what lies behind it. A token's first run ends before its second does,
+    # and its third begins after its second does, so that nobody is left out.
+    before, end_before = _hull(begin, end, r, there, rows)
+    middle, end_middle = _hull(begin + 1, end + 1, r, there, rows)
+    behind, end_behind = _hull(begin + 2, end + 2, r, there, rows)
+    behind = tl.maximum(behind, end_middle)
+    # What is left of the three is looked at as one list of keys: before `one` of the first, before `two` of the second.
+    one = tl.maximum(tl.minimum(end_before, middle) - before, 0)
+    two = one + end_middle - middle
+    every = two + tl.maximum(end_behind - behind, 0)
     queries, highest, total, found = (), (), (), ()
     for head in tl.static_range(EACH):
-        query = tl.load(q + head * D + asked, mask=there[:, None], other=0.0)
+        query = given[head]
         if cos is not None:
             query = _turned_aside(query, c, s, rows)
         queries = queries + (query,)
