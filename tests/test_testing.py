@@ -416,6 +416,15 @@ def test_steps(spoil: Any, finding: str) -> None:
     assert any(line.startswith(f"a step makes a new state and leaves the old one: {finding}") for line in wrong), wrong
 
 
+def test_steps_in_place_are_steps() -> None:
+    class Hasty(Strolling):
+        def advance(self, state: State, command: Tensor) -> None:
+            super().advance(state, command * 2)
+
+    wrong = mending(Hasty(Config()))
+    assert len(wrong) == 2 and all("is not the same after advance as after step" in line for line in wrong), wrong
+
+
 # Batches.
 
 

@@ -43,13 +43,15 @@ def step() -> dict[str, Any]:
     unpacked = dense.with_surroundings(
         empty(batch, ROBOTS, 2, PIXELS, PIXELS), corner, share, CELLS, positions, CONFIG.communication_range
     )
+    marked = seen, empty(batch, CELLS, CELLS // 64, kind=torch.int64)
+    dense.mark(corner, CONFIG.sensor_cells, *marked)
     sums = empty(batch, CELLS, CELLS // 8 + 1, 3, kind=torch.float64)
     return {
         "features": features,
         "unpacked": unpacked,
         "positions": positions,
         "graph": MatrixGraph(space_dense.near(positions, CONFIG.communication_range**2)),
-        "marked": dense.mark(corner, CONFIG.sensor_cells, seen),
+        "marked": marked,
         "moments": _in_turns(_dense_moments, (positions.double(), density, sums, None), ROBOTS**2 * CELLS),
     }
 

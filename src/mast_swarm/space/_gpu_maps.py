@@ -156,24 +156,21 @@ def _below(count):
 
 
 @triton.jit
-def _mark(corner, seen, marked, union, robots, cells, words, size, ROWS: tl.constexpr, WORDS: tl.constexpr):
-    """Some rows of the maps of one environment: the square of each robot set, and what any of them has seen."""
-    environment = tl.program_id(0).to(tl.int64)
-    row, word = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, WORDS)
-    there = (row < cells)[:, None] & (word < words)[None, :]
-    place = row[:, None] * words + word[None, :]
-    together = tl.zeros([ROWS, WORDS], tl.int64)
-    for robot in range(robots):
-        which = environment * robots + robot
-        left, top = tl.load(corner + 2 * which).to(tl.int32), tl.load(corner + 2 * which + 1).to(tl.int32)
-        begin = tl.minimum(tl.maximum(left - word * 64, 0), 64)
-        end = tl.minimum(tl.maximum(tl.minimum(left + size, cells) - word * 64, 0), 64)
-        columns = _below(end) & ~_below(begin)
-        square = tl.where(((row >= top) & (row < top + size))[:, None], columns[None, :], 0)
-        bits = tl.load(seen + which * cells * words + place, mask=there, other=0) | square
-        tl.store(marked + which * cells * words + place, bits, mask=there)
-        together |= bits
-    tl.store(union + environment * cells * words + place, together, mask=there)
+def _mark(corner, seen, union, robots, cells, words, size, ROWS: tl.constexpr, WORDS: tl.constexpr):
+    """Some rows of one robot's square: set in its own map, and in that of its environment, where squares overlap."""
+    which = tl.program_id(0).to(tl.int64)
+    left, top = tl.load(corner + 2 * which).to(tl.int32), tl.load(corner + 2 * which + 1).to(tl.int32)
+    line = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    row, word = top + line, (left >> 6) + tl.arange(0, WORDS)
+    begin = tl.minimum(tl.maximum(left - word * 64, 0), 64)
+    end = tl.minimum(tl.maximum(tl.minimum(left + size, cells) - word * 64, 0), 64)
+    columns = (_below(end) & ~_below(begin))[None, :]
+    inside = ((line < size) & (row >= 0) & (row < cells))[:, None] & ((word >= 0) & (word < words))[None, :]
+    there = inside & (columns != 0)
+    own = seen + which * cells * words + row[:, None] * words + word[None, :]
+    tl.store(own, tl.load(own, mask=there, other=0) | columns, mask=there)
+    shared = union + which // robots * cells * words + row[:, None] * words + word[None, :]
+    tl.atomic_or(shared, columns, mask=there, sem="relaxed")
 
 
 def cell_moments(points: Tensor, density: Tensor, sums: Tensor, block: int, far: float) -> Tensor:
@@ -212,15 +209,12 @@ def shrink(density: Tensor, seen: Tensor, corner: Tensor, weights: Tensor, seen_
     return small
 
 
-def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """As `_coverage_dense.mark`."""
+def mark(corner: Tensor, size: int, seen: Tensor, union: Tensor) -> None:
+    """Sets the bits of the square of `size` cells from corner [B, N, 2] in seen [B, N, S, W] and union [B, S, W], both
+    contiguous."""
     batch, robots, cells, words = seen.shape
-    seen = seen.contiguous()
-    marked = torch.empty_like(seen)
-    union = torch.empty((batch, cells, words), dtype=seen.dtype, device=seen.device)
-    wide = triton.next_power_of_2(words)
-    rows = max(_WORDS // wide, 1)
-    _mark[(batch, triton.cdiv(cells, rows))](
-        corner.contiguous(), seen, marked, union, robots, cells, words, size, ROWS=rows, WORDS=wide
+    wide = triton.next_power_of_2(triton.cdiv(size - 1, 64) + 1)
+    rows = min(max(_WORDS // wide, 1), triton.next_power_of_2(size))
+    _mark[(batch * robots, triton.cdiv(size, rows))](
+        corner.contiguous(), seen, union, robots, cells, words, size, ROWS=rows, WORDS=wide
     )
-    return marked, union

@@ -32,8 +32,12 @@ class State:
 
 
 def overwrite(state: State, after: State) -> None:
-    """What `after` has goes into the tensors of `state`. Of these it may have some itself, under other names: a world
-    may remember where robots were."""
+    """What `after` has goes into the tensors of `state`, which are of one type and shape for good. Of these it may have
+    some itself, under other names: a world may remember where robots were."""
+    for name, part in vars(state).items():
+        before, now = (f"{one.dtype} {list(one.shape)}" for one in (part, getattr(after, name)))
+        if before != now:
+            raise RuntimeError(f"{name} of the state was {before} and is {now} after a step")
     held = {part.untyped_storage().data_ptr() for part in vars(state).values()}
     new = {name: part for name, part in vars(after).items() if part is not getattr(state, name)}
     new = {name: part.clone() if part.untyped_storage().data_ptr() in held else part for name, part in new.items()}
@@ -76,6 +80,11 @@ class World(ABC, Generic[ConfigT, StateT]):
     @abstractmethod
     def step(self, state: StateT, command: Tensor) -> StateT:
         """The state one control period later; command [B, N, 2] in units of max_speed. `moved` limits it."""
+
+    def advance(self, state: StateT, command: Tensor) -> None:
+        """As `step`, but in place: what it gives is in the tensors of `state` afterwards. For those who alone use them,
+        as training does; a world may spare them copies of what is large and hardly changes."""
+        overwrite(state, self.step(state, command))
 
     @abstractmethod
     def metrics(self, state: StateT) -> Mapping[str, Tensor]:

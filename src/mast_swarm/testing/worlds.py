@@ -172,11 +172,20 @@ def steps(world: AnyWorld) -> Findings:
                 raise Unusable(f"state.{name} becomes {type(value).__name__} in a step: a state holds tensors alone")
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 yield f"state.{name} holds NaN or infinity after step {step + 1}"
-            if value.shape != before.shape or value.dtype != before.dtype:
-                yield f"state.{name} becomes {value.dtype} {list(value.shape)} from {before.dtype} {list(before.shape)}"
+            if _kind(value) != _kind(before):
+                yield f"state.{name} becomes {_kind(value)} from {_kind(before)}"
             elif not _same(value, getattr(again, name)):
                 yield f"state.{name} differs when the same state takes the same step again: a world keeps nothing"
+        if all(_kind(value) == _kind(getattr(state, name)) for name, value in vars(after).items()):
+            world.advance(kept, asked)
+            for name, value in vars(again).items():
+                if _same(value, getattr(after, name)) and not _same(value, getattr(kept, name)):
+                    yield f"state.{name} is not the same after advance as after step: both are one control period"
         state = after
+
+
+def _kind(value: Tensor) -> str:
+    return f"{value.dtype} {list(value.shape)}"
 
 
 def batches(world: AnyWorld) -> Findings:

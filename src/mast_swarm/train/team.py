@@ -17,7 +17,7 @@ from mast_swarm.model.policy import make as make_policy
 from mast_swarm.model.windowed import DENSE
 from mast_swarm.observation import Observed
 from mast_swarm.tasks.registry import task_of
-from mast_swarm.tasks.world import State, World, overwrite
+from mast_swarm.tasks.world import State, World
 from mast_swarm.train.config import MOST_ENVIRONMENTS, MOST_EPOCHS, TrainConfig
 from mast_swarm.train.optimiser import alike, in_half
 
@@ -115,7 +115,7 @@ class Team(Loop):
     @torch.no_grad()
     def move(self, command: Tensor) -> None:
         """One control period, in place."""
-        overwrite(self.state, self.world.step(self.state, command))
+        self.world.advance(self.state, command)
 
 
 def copied(state: State, copies: int) -> State:

@@ -184,6 +184,24 @@ def test_step_leaves_the_given_state_alone():
         assert torch.equal(getattr(twice[0], name), getattr(twice[1], name)), name
 
 
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@settings(deadline=None, max_examples=few(20, 2))
+@given(seed=st.integers(0, 2**32), dt=st.sampled_from([0.2, 1.0, 9.0]))
+def test_in_place_a_state_becomes_the_next_one(seed: int, dt: float, device: str) -> None:
+    """And only what belongs to it does: a density may be shared by many states."""
+    w = world(device, agents=few(5, 2), dt=dt)
+    start = w.reset([seed, seed + 1])
+    state, ours = start, dataclasses.replace(start, **{name: value.clone() for name, value in vars(start).items()})
+    held = {name: value.data_ptr() for name, value in vars(ours).items()}
+    for command in torch.randn((few(6, 2), *state.positions.shape), generator=torch.Generator().manual_seed(seed)):
+        state = w.step(state, command.to(device))
+        w.advance(ours, command.to(device))
+        for name, value in vars(state).items():
+            assert torch.equal(getattr(ours, name), value), name
+            assert getattr(ours, name).data_ptr() == held[name], name
+    assert not torch.equal(state.seen, start.seen) and state.density is start.density
+
+
 def test_memory_of_an_environment_is_small():
     state = Coverage().reset([0])
     size = sum(getattr(state, f.name).nbytes for f in dataclasses.fields(state))
@@ -222,7 +240,8 @@ def test_both_ways_to_compute_agree(seen_map):
     states = wander(w, w.reset([8, 9]), 6)
     for before, after in itertools.pairwise(states):
         corner = w._corner(after.positions, w.config.sensor_cells)
-        seen, union = dense.mark(corner, w.config.sensor_cells, before.seen)
+        seen, union = before.seen.clone(), before.seen_by_any.clone()
+        dense.mark(corner, w.config.sensor_cells, seen, union)
         assert torch.equal(seen, after.seen) and torch.equal(union, after.seen_by_any)
         corner = w._corner(after.positions, w.config.map_cells)
         reach = w.config.communication_range
@@ -237,15 +256,33 @@ def test_squares_are_marked_on_what_was_seen(cells: int, size: int, n: int, devi
     g = torch.Generator().manual_seed(cells)
     seen = torch.randint(-(2**63), 2**63 - 1, (2, n, cells, words(cells)), generator=g)
     seen &= -seen  # one bit a word
+    union = torch.randint(-(2**63), 2**63 - 1, (2, cells, words(cells)), generator=g)
+    union &= -union
     corner = torch.randint(-size - 2, cells + 2, (2, n, 2), generator=g)
-    marked, union = (t.cpu() for t in dense.mark(corner.to(device), size, seen.to(device)))
-    expected = unpack(seen, cells)
+    marked, together = seen.clone().to(device), union.clone().to(device)
+    dense.mark(corner.to(device), size, marked, together)
+    marked, together = marked.cpu(), together.cpu()
+    expected, of_any = unpack(seen, cells), unpack(union, cells)
     for b, i in itertools.product(range(2), range(n)):
         x, y = corner[b, i].tolist()
-        expected[b, i, max(y, 0) : max(y + size, 0), max(x, 0) : max(x + size, 0)] = True
-    assert torch.equal(unpack(marked, cells), expected) and torch.equal(unpack(union, cells), expected.any(1))
-    rows = marked[..., -1] & ~seen[..., -1]
-    assert cells % 64 == 0 or (rows >> cells % 64 == 0).all()  # nothing is set past the last cell
+        square = slice(max(y, 0), max(y + size, 0)), slice(max(x, 0), max(x + size, 0))
+        expected[(b, i, *square)] = of_any[(b, *square)] = True
+    assert torch.equal(unpack(marked, cells), expected) and torch.equal(unpack(together, cells), of_any)
+    for after, before in ((marked, seen), (together, union)):
+        rows = after[..., -1] & ~before[..., -1]
+        assert cells % 64 == 0 or (rows >> cells % 64 == 0).all()  # nothing is set past the last cell
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_maps_that_lie_apart_are_marked_too(device: str) -> None:
+    """As one robot's are that lie among those of many."""
+    seen, union = (torch.zeros((1, *n, 70, 4), dtype=torch.int64, device=device) for n in ((2,), ()))
+    corner = torch.tensor([[[3, 60], [66, -2]]], device=device)
+    dense.mark(corner, 9, seen[..., ::2], union[..., ::2])
+    whole = [torch.zeros((1, *n, 70, 2), dtype=torch.int64, device=device) for n in ((2,), ())]
+    dense.mark(corner, 9, *whole)
+    for apart, one in zip((seen, union), whole, strict=True):
+        assert torch.equal(apart[..., ::2], one) and not apart[..., 1::2].any() and one.any()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -255,7 +292,8 @@ def test_captured_in_a_cuda_graph() -> None:
     corner = w._corner(state.positions, w.config.sensor_cells)
 
     def work() -> tuple[torch.Tensor, ...]:
-        seen, union = dense.mark(corner, w.config.sensor_cells, state.seen)
+        seen, union = state.seen.clone(), state.seen_by_any.clone()
+        dense.mark(corner, w.config.sensor_cells, seen, union)
         given = (state.density, seen, corner, w._filter, w._share, state.positions, w.config.communication_range)
         return seen, union, dense.pictures(*given, True)
 

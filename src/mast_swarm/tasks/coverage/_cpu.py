@@ -39,18 +39,23 @@ def _shares(mean, sigma, reach, resolution, cells):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def mark(corner, size, cells, seen, box, marked, union):
-    """Sets the bits of the square of `size` cells from corner [B, N, 2] in marked [B, N, S, W] and union [B, S, W].
-
-    marked starts blank and takes over seen, which is blank outside box [B, N, 4] (x, y from, x, y to): a robot knows a
-    small part of a large world, and blank memory that is not touched costs nothing.
-    """
-    batch, n, _ = corner.shape
+def copy(seen, box, out):
+    """Copies seen [B, N, S, W], which is blank outside box [B, N, 4] (x, y from, x, y to), to out, which starts blank:
+    a robot knows a small part of a large world, and blank memory that is not touched costs nothing."""
+    batch, n, _ = box.shape
     for b in prange(batch):
         for i in range(n):
             for y in range(box[b, i, 1], box[b, i, 3]):
                 for w in range(box[b, i, 0] // 64, (box[b, i, 2] + 63) // 64):
-                    marked[b, i, y, w] = seen[b, i, y, w]
+                    out[b, i, y, w] = seen[b, i, y, w]
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def mark(corner, size, cells, seen, union):
+    """Sets the bits of the square of `size` cells from corner [B, N, 2] in seen [B, N, S, W] and union [B, S, W]."""
+    batch, n, _ = corner.shape
+    for b in prange(batch):
+        for i in range(n):
             left, right = max(corner[b, i, 0], 0), min(corner[b, i, 0] + size, cells)
             if left >= right:
                 continue
@@ -59,7 +64,7 @@ def mark(corner, size, cells, seen, box, marked, union):
                 word = np.int64(-1) if end == 64 else (np.int64(1) << end) - np.int64(1)
                 word &= ~((np.int64(1) << begin) - np.int64(1))
                 for y in range(max(corner[b, i, 1], 0), min(corner[b, i, 1] + size, cells)):
-                    marked[b, i, y, w] |= word
+                    seen[b, i, y, w] |= word
                     union[b, y, w] |= word
 
 

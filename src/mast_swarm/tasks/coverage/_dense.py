@@ -9,17 +9,18 @@ from mast_swarm.kernels import on_gpu
 from mast_swarm.space.maps import gpu, shrunk, squares
 
 
-def mark(corner: Tensor, size: int, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Bits [B, N, S, W] with the square of `size` cells from corner [B, N, 2] set, and those of any robot [B, S, W]."""
-    if gpu is not None and on_gpu(seen):
-        return gpu.mark(corner, size, seen)
+def mark(corner: Tensor, size: int, seen: Tensor, union: Tensor) -> None:
+    """Sets the bits of the square of `size` cells from corner [B, N, 2] in seen [B, N, S, W] and union [B, S, W]."""
+    if gpu is not None and on_gpu(seen) and seen.is_contiguous() and union.is_contiguous():
+        gpu.mark(corner, size, seen, union)
+        return
     columns, rows = squares(corner, size, seen.shape[2])
-    seen = torch.where(rows[..., None], seen | columns[:, :, None], seen)
-    union = seen
-    while union.shape[1] > 1:  # halves, so that it takes few steps
-        half = union.shape[1] // 2
-        union = torch.cat([union[:, :half] | union[:, half : 2 * half], union[:, 2 * half :]], 1)
-    return seen, union[:, 0]
+    square = torch.where(rows[..., None], columns[:, :, None], 0)
+    seen |= square
+    while square.shape[1] > 1:  # halves, so that it takes few steps
+        half = square.shape[1] // 2
+        square = torch.cat([square[:, :half] | square[:, half : 2 * half], square[:, 2 * half :]], 1)
+    union |= square[:, 0]
 
 
 def pictures(

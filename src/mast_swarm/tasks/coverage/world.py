@@ -22,7 +22,7 @@ from mast_swarm.space.voronoi import cell_moments, row_sums
 from mast_swarm.tasks.coverage import _dense as dense
 from mast_swarm.tasks.coverage.config import CoverageConfig
 from mast_swarm.tasks.coverage.density import normalised, sample
-from mast_swarm.tasks.world import State, World
+from mast_swarm.tasks.world import State, World, overwrite
 
 _SEEN = 4  # which of the observed maps shows what has been seen
 _LEAST = 0.05  # weight of a robot whose cell has no mass, in units of the average
@@ -134,7 +134,7 @@ class Coverage(World[CoverageConfig, CoverageState]):
             raise MastError(f"robots of environment {environment} start on all that matters: their cost is 0 already")
         blank = torch.zeros((batch, n, cells, words(cells)), dtype=torch.int64, device=self.device)
         nowhere = torch.tensor([cells, cells, 0, 0], device=self.device).repeat(batch, n, 1)
-        sensed = self._sense(positions, blank, nowhere, torch.zeros_like(blank[:, 0]))
+        sensed = self._sense(positions, nowhere, blank, torch.zeros_like(blank[:, 0]))
         return CoverageState(
             positions=positions,
             velocity=torch.zeros_like(positions),
@@ -162,6 +162,14 @@ class Coverage(World[CoverageConfig, CoverageState]):
 
     def step(self, state: CoverageState, command: Tensor) -> CoverageState:
         """First-order motion, p <- p + u dt (Eq. 4), kept inside the world; then robots sense where they are."""
+        return self._stepped(replace(state, seen=_copied(state), seen_by_any=state.seen_by_any.clone()), command)
+
+    def advance(self, state: CoverageState, command: Tensor) -> None:
+        """As `step`, in place. Maps of what has been seen are nearly all of a state; a step marks little of them."""
+        overwrite(state, self._stepped(state, command))
+
+    def _stepped(self, state: CoverageState, command: Tensor) -> CoverageState:
+        """The next state, with the maps `seen` and `seen_by_any` of this one, which are marked in place."""
         command, moved = self.moved(state, command)
         positions = (state.positions + moved).clamp(0.0, self.config.side)
         moments = cell_moments(positions, state.density, state.sums, self.config.resolution)
@@ -171,7 +179,7 @@ class Coverage(World[CoverageConfig, CoverageState]):
             positions=positions,
             velocity=command,
             moments=moments,
-            **self._sense(positions, state.seen, state.box, state.seen_by_any),
+            **self._sense(positions, state.box, state.seen, state.seen_by_any),
             cost=cost,
             cost_sum=state.cost_sum + state.cost,
             step=state.step + 1,
@@ -259,8 +267,8 @@ class Coverage(World[CoverageConfig, CoverageState]):
         """First cell (x, y) of the square of `size` cells around each robot, [B, N, 2] int64; half a cell rounds up."""
         return (positions / self.config.resolution + 0.5).floor().long() - size // 2
 
-    def _sense(self, positions: Tensor, seen: Tensor, box: Tensor, seen_by_any: Tensor) -> dict[str, Tensor]:
-        """What has been seen once every robot has looked around, by field of the state; what is given stays."""
+    def _sense(self, positions: Tensor, box: Tensor, seen: Tensor, seen_by_any: Tensor) -> dict[str, Tensor]:
+        """What has been seen once every robot has looked around, by field of the state. Maps are marked in place."""
         size, cells = self.config.sensor_cells, self.config.cells
         corner = self._corner(positions, size)
         ends = (
@@ -268,14 +276,12 @@ class Coverage(World[CoverageConfig, CoverageState]):
             torch.maximum(box[..., 2:], (corner + size).clamp(max=cells)),
         )
         if on_gpu(positions):
-            marked, union = dense.mark(corner, size, seen)
+            dense.mark(corner, size, seen, seen_by_any)
         else:
             from mast_swarm.tasks.coverage import _cpu as cpu
 
-            # numpy's blank memory is untouched, torch's is written.
-            marked, union = torch.from_numpy(np.zeros(tuple(seen.shape), np.int64)), seen_by_any.clone()
-            cpu.mark(corner.numpy(), size, cells, seen.numpy(), box.numpy(), marked.numpy(), union.numpy())
-        return {"seen": marked, "box": torch.cat(ends, -1), "seen_by_any": union}
+            cpu.mark(corner.numpy(), size, cells, seen.numpy(), seen_by_any.numpy())
+        return {"box": torch.cat(ends, -1), "seen": seen, "seen_by_any": seen_by_any}
 
     def _pictures(self, state: CoverageState) -> Tensor:
         """The maps of every robot, [B, N, 4 or 5, P, P] float32."""
@@ -289,6 +295,17 @@ class Coverage(World[CoverageConfig, CoverageState]):
         density, seen, corners, share, positions = (t.numpy() for t in (*maps, self._share, state.positions))
         cpu.pictures(density, seen, corners, self._banded, share, positions, reach, out.numpy())
         return out
+
+
+def _copied(state: CoverageState) -> Tensor:
+    """What each robot has seen, [B, N, S, W], in memory of its own."""
+    if on_gpu(state.seen):
+        return state.seen.clone(memory_format=torch.contiguous_format)
+    from mast_swarm.tasks.coverage import _cpu as cpu
+
+    copy = np.zeros(tuple(state.seen.shape), np.int64)  # numpy's blank memory is untouched, torch's is written
+    cpu.copy(state.seen.numpy(), state.box.numpy(), copy)
+    return torch.from_numpy(copy)
 
 
 def _cost(moments: Tensor) -> Tensor:
