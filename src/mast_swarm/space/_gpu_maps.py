@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_ROWS = 128  # of the map, a program
+_ROWS, _WARPS = 128, 1  # of the map, a program: 4 rows a thread, which share the divisions for their bisectors
 _LINES = 16  # rows of pixels, a program
 _WORDS = 512  # of 64 cells each, a program
 
@@ -64,7 +64,7 @@ def _moments(
     last = (cells - 1).to(tl.float64)
     begin = tl.minimum(tl.maximum(tl.floor(low - 0.5), -1.0), last).to(tl.int64) + 1
     end = tl.minimum(tl.maximum(tl.floor(high - 0.5), -1.0), last).to(tl.int64) + 1
-    end = tl.maximum(begin, end)
+    there &= begin < end  # of most rows a robot owns nothing: they read nothing
     density += environment * cells * cells
     sums += environment * cells * blocks * 3
     b0, b1, b2 = _up_to(density, sums, row, there, begin, cells, blocks, BLOCK)
@@ -181,7 +181,7 @@ def cell_moments(points: Tensor, density: Tensor, sums: Tensor, block: int, far:
     part = torch.empty((batch, robots, parts, 4), dtype=torch.float64, device=points.device)
     _moments[(batch * robots, parts)](
         points.contiguous(), density.contiguous(), sums.contiguous(), part, robots, cells, sums.shape[2], far,
-        BLOCK=block, ROWS=_ROWS, enable_fp_fusion=False,
+        BLOCK=block, ROWS=_ROWS, num_warps=_WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     return part.sum(2)
 
