@@ -92,6 +92,19 @@ def test_what_leads_to_the_kernels_gives_them_what_they_expect(
         assert torch.allclose(one, other)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_leads_to_the_kernels_without_gradients(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(images: Tensor, bands: Tensor, known: Tensor) -> Tensor:
+        for matrices, (_, _, scale, shift) in zip(bands, known, strict=True):
+            images = F.leaky_relu(products(images, matrices) * scale + shift)
+        return images
+
+    monkeypatch.setattr(perception, "convolution", SimpleNamespace(convolutions_alone=alone))
+    cnn, images = network(shape).double().eval(), torch.rand(shape, dtype=torch.double).flatten(0, 1)
+    with torch.no_grad():
+        assert torch.allclose(cnn._by_kernels(images), cnn.convolutions(images).permute(0, 2, 3, 1))
+
+
 def learned(cnn: CNNPerception, features: Tensor, half: bool, run: Callable[..., Tensor] | None = None) -> list[Tensor]:
     """What a forward and a backward pass give: messages, gradients and statistics."""
     with torch.autocast(features.device.type, dtype=HALF, enabled=half):
@@ -125,6 +138,21 @@ def test_kernels_are_as_exact_as_the_library_in_half_precision(
     usual, wanted = learned(library, features, half=True), learned(exact, features.double(), half=False)
     for ours, theirs in zip(errors(found, wanted), errors(usual, wanted), strict=True):
         assert ours <= 2 * theirs + 5e-3
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("shape", few(SHAPES, SMALL))
+def test_kernels_without_gradients_are_as_exact(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    cnn, features = network(shape).to(DEVICE).eval(), torch.rand(shape, device=DEVICE)
+    exact = copy.deepcopy(cnn).double()(features.double())
+
+    def error(gradients: bool) -> float:
+        with torch.autocast(features.device.type, dtype=HALF), torch.set_grad_enabled(gradients):
+            return max(errors([cnn(features).detach()], [exact]))
+
+    alone, kept = error(False), error(True)
+    monkeypatch.setattr(perception, "convolution", None)
+    assert max(alone, kept) <= 2 * error(False) + 5e-3
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -3,7 +3,8 @@
 Why by hand: maps of 32 channels are cheap to convolve and dear to move, and the library's convolutions and the
 compiler's passes between them move them more often than need be, the latter far below the speed of memory. Here a
 convolution takes the sums for batch norm as it writes what it gives ("raw" maps), and one pass normalises and activates
-them. Backwards, the first layer, which passes nothing on, reads its maps a single time.
+them; where statistics are known and nobody asks for gradients it activates what it writes. Backwards, the first layer,
+which passes nothing on, reads its maps a single time.
 
 Symbols: M images, H x W pixels, C channels of the images (a power of two, from 4 on), L layers.
 """
@@ -22,6 +23,7 @@ from mast_swarm.model import convolution_kernels as kernels
 # Pairs of pixels that a program has in hand at once, warps, stages of loads in flight, programs per processor: of the
 # first layer, whose input is small, and of the others.
 FORWARD = {True: (64, 4, 3, 3), False: (64, 4, 3, 2)}
+ALONE = (64, 4, 3, 2)  # forward where no gradient is asked for
 BACKWARD_INPUTS = (64, 4, 3, 2)
 BACKWARD_WEIGHTS = {True: (32, 8, 3, 2), False: (64, 8, 2, 2)}
 PIXELS, PASSES = 128, 4  # pixels at once, programs per processor, of kernels that pass over maps pixel by pixel
@@ -80,15 +82,15 @@ def convolutions(
     raw, activated = _parts(kept, shapes)
     source = images
     for layer, (out, after) in enumerate(zip(raw, [*activated, maps], strict=True)):
-        walk = _Walk(shapes[layer], images.device, FORWARD[layer == 0])
+        walk, own = _Walk(shapes[layer], images.device, FORWARD[layer == 0]), statistics[layer]
         kernels.convolve[walk.grid](
-            source, bands[layer], out, walk.partial, *walk.shape, C=source.shape[-1], PAD=0, SUMS=known is None,
-            **walk.options,
+            source, bands[layer], own, out, walk.partial, *walk.shape, C=source.shape[-1], PAD=0, ACTIVE=False,
+            SUMS=known is None, **walk.options,
         )  # fmt: skip
-        own, pixels = statistics[layer], out.numel() // 32
         if known is None:
             count = _count(out, known=False)
             kernels.statistics[(32,)](walk.partial, norms[layer], own, walk.programs, count, BLOCK=256)
+        pixels = out.numel() // 32
         kernels.activate[(triton.cdiv(pixels, PIXELS),)](out, own, after, pixels, P=PIXELS)
         source = after
     return maps, statistics, kept
@@ -102,6 +104,26 @@ def _outputs(images: Tensor, bands: Tensor, *_: Tensor | None) -> tuple[Tensor, 
         images.new_empty((len(bands), 4, 32), dtype=torch.float32),
         images.new_empty(sum(32 * count * height * width for count, height, width in shapes + shapes[:-1])),
     )
+
+
+@torch.library.custom_op("mast::convolutions_alone", mutates_args=())
+def convolutions_alone(images: Tensor, bands: Tensor, known: Tensor) -> Tensor:
+    """The maps of `convolutions` with known statistics, where no gradient is asked for: a convolution then activates
+    what it writes, and no raw maps are kept."""
+    maps, bands, known = images.contiguous(), bands.contiguous(), known.contiguous()
+    for layer, shape in enumerate(_layers(images, len(bands))):
+        walk, out = _Walk(shape, images.device, ALONE), images.new_empty((*shape, 32))
+        kernels.convolve[walk.grid](
+            maps, bands[layer], known[layer], out, walk.partial, *walk.shape, C=maps.shape[-1], PAD=0, ACTIVE=True,
+            SUMS=False, **walk.options,
+        )  # fmt: skip
+        maps = out
+    return maps
+
+
+@convolutions_alone.register_fake
+def _alone(images: Tensor, bands: Tensor, known: Tensor) -> Tensor:
+    return images.new_empty((*_layers(images, len(bands))[-1], 32))
 
 
 @torch.library.custom_op("mast::convolutions_backward", mutates_args=())
@@ -122,7 +144,8 @@ def convolutions_backward(
         torch.sum(shares, 0, out=grad_bands[layer])
         grad, walk = torch.empty_like(source), _Walk(shapes[layer - 1], grad.device, BACKWARD_INPUTS)
         kernels.convolve[walk.grid](
-            grad_raw, flipped[layer - 1], grad, walk.partial, *walk.shape, C=32, PAD=2, SUMS=False, **walk.options
+            grad_raw, flipped[layer - 1], statistics[layer], grad, walk.partial, *walk.shape, C=32, PAD=2, ACTIVE=False,
+            SUMS=False, **walk.options,
         )  # fmt: skip
     grad_bands[0] = _first_band(grad, images, raw[0], statistics[0], grad_norms[0], known)
     return grad_bands, grad_norms

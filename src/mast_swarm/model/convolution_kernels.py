@@ -122,11 +122,11 @@ def _store_share(shares, place, top, middle, bottom, PLACES: tl.constexpr, TALL:
 
 @triton.jit
 def convolve(
-    source, bands, out, partial, images, height, width,
-    C: tl.constexpr, PAD: tl.constexpr, SUMS: tl.constexpr, P: tl.constexpr,
+    source, bands, table, out, partial, images, height, width,
+    C: tl.constexpr, PAD: tl.constexpr, ACTIVE: tl.constexpr, SUMS: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Convolve maps [M, H + 2 - 2 PAD, W + 2 - 2 PAD, C], padded by PAD (0 or 2) -> out [M, H, W, 32], and where asked
-    for the sums of its numbers and squares."""
+    """Convolve maps [M, H + 2 - 2 PAD, W + 2 - 2 PAD, C], padded by PAD (0 or 2) -> out [M, H, W, 32], raw or
+    activated, and where asked for the sums of raw numbers and squares."""
     k, n = tl.arange(0, 4 * C), tl.arange(0, 2 * _CHANNELS)
     weights = bands + k[:, None] * (2 * _CHANNELS) + n[None, :]
     top = tl.load(weights).to(source.dtype.element_ty)
@@ -134,6 +134,9 @@ def convolve(
     bottom = tl.load(weights + 2 * 128 * 64).to(source.dtype.element_ty)
     first = tl.zeros([P // 16, 8, _CHANNELS], tl.float32)
     second = tl.zeros([P // 16, 8, _CHANNELS], tl.float32)
+    if ACTIVE:
+        scale = tl.load(table + _SCALE + n % _CHANNELS)[None, :]
+        shift = tl.load(table + _SHIFT + n % _CHANNELS)[None, :]
     due = tl.zeros([P, 2 * _CHANNELS], tl.float32)  # the output row that this input row completes
     later = tl.zeros([P, 2 * _CHANNELS], tl.float32)  # the next one
     rows = height + 2 - PAD
@@ -149,7 +152,11 @@ def convolve(
         due = tl.dot(x, bottom, due)
         start, there = _row(image, row - 2 + PAD, end, height, width, _CHANNELS, P)
         kept = own_row & there
-        tl.store(out + start + pair, due.to(out.dtype.element_ty), mask=kept)
+        if ACTIVE:
+            y = due * scale + shift
+            tl.store(out + start + pair, tl.maximum(y, y * _SLOPE).to(out.dtype.element_ty), mask=kept)
+        else:
+            tl.store(out + start + pair, due.to(out.dtype.element_ty), mask=kept)
         if SUMS:
             y = _apart(tl.where(kept, due, 0.0), P, 2)
             first += _fold(y, P)

@@ -118,13 +118,15 @@ class CNNPerception(nn.Module):
         room = max(4, 1 << (self.shape[0] - 1).bit_length()) - self.shape[0]  # the kernels take powers of two
         images = F.pad(images, (0, 0, 0, 0, 0, room)).permute(0, 2, 3, 1).contiguous()
         weights[0] = F.pad(weights[0], (0, 0, 0, 0, 0, room))
-        affine = torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms])
+        bands, known = torch.stack([band(weight) for weight in weights]), None if self.training else _known(norms)
+        if known is not None and not torch.is_grad_enabled():
+            return convolution.convolutions_alone(images, bands, known)
         maps, statistics, _ = convolution.convolutions(
             images,
-            torch.stack([band(weight) for weight in weights]),
+            bands,
             torch.stack([band(weight.detach().transpose(0, 1).flip(2, 3)) for weight in weights[1:]]),
-            affine,
-            None if self.training else _known(norms),
+            torch.stack([torch.stack((norm.weight, norm.bias)) for norm in norms]),
+            known,
         )
         if self.training:
             with torch.no_grad():
