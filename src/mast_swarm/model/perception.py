@@ -116,7 +116,7 @@ class CNNPerception(nn.Module):
         layers: list[Any] = list(self.convolutions)
         weights, norms = [layer.weight for layer in layers[::3]], layers[1::3]
         room = max(4, 1 << (self.shape[0] - 1).bit_length()) - self.shape[0]  # the kernels take powers of two
-        images = F.pad(images, (0, 0, 0, 0, 0, room)).permute(0, 2, 3, 1).contiguous()
+        images = F.pad(images.permute(0, 2, 3, 1), (0, room)).contiguous()
         weights[0] = F.pad(weights[0], (0, 0, 0, 0, 0, room))
         bands, known = torch.stack([band(weight) for weight in weights]), None if self.training else _known(norms)
         if known is not None and not torch.is_grad_enabled():
