@@ -21,13 +21,13 @@ _GRAIN = 1 << 15  # numbers that torch gives to one thread at least
 
 
 @contextmanager
-def compiled() -> Iterator[None]:
-    """As many threads for compiled loops as torch may use."""
+def compiled(threads: int | None = None) -> Iterator[None]:
+    """So many threads for compiled loops; None: as many as torch may use."""
     import numba  # half a second; not everyone who has torch needs it
 
     before = numba.get_num_threads()
     most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    numba.set_num_threads(min(torch.get_num_threads(), most))
+    numba.set_num_threads(threads or min(torch.get_num_threads(), most))
     try:
         yield
     finally:

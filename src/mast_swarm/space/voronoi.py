@@ -8,6 +8,7 @@ torch or Triton on CUDA, where each robot's interval in each row follows from it
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -17,8 +18,10 @@ from torch import Tensor
 from mast_swarm.kernels import on_gpu
 from mast_swarm.space.graph import Graph
 from mast_swarm.space.maps import crops, gpu, unpack
+from mast_swarm.threads import compiled
 
 _CHUNK = 1 << 26  # elements of the largest array on CUDA; more environments than fit are taken in turns
+_QUICK = 1 << 13  # bisectors: polygons of so few are cut before other threads have woken up
 
 
 def row_sums(density: Tensor) -> Tensor:
@@ -105,12 +108,13 @@ def cell_middles(
     """
     from mast_swarm.space import _cpu_voronoi as cpu
 
-    out = np.zeros(tuple(points.shape))
-    if bool(wanted.any()):
+    out, count = np.zeros(tuple(points.shape)), int(wanted.sum())
+    if count:
         at, lowest, highest = (t.detach().cpu().double().numpy() for t in (points, low, high))
         none = np.empty(0, np.int64)
         heard, first = (none, none) if graph is None else _by_target(graph)
-        cpu.cell_middles(at, wanted.cpu().numpy(), heard, first, lowest, highest, by_area, out)
+        with compiled(1) if count * points.shape[1] <= _QUICK else nullcontext():
+            cpu.cell_middles(at, wanted.cpu().numpy(), heard, first, lowest, highest, by_area, out)
     return torch.from_numpy(out).to(points.device)
 
 
