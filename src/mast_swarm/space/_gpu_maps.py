@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_ROWS, _WARPS = 128, 1  # of the map, a program: 4 rows a thread, which share the divisions for their bisectors
+_ROWS, _WARPS = 256, 1  # of the map, a program: 8 rows a thread, which share the divisions for their bisectors
 _LINES = 16  # rows of pixels, a program
 _WORDS = 512  # of 64 cells each, a program
 
@@ -51,16 +51,19 @@ def _moments(
     high = tl.full([ROWS], float("inf"), tl.float64)
     for other in range(robots):
         x2, y2 = tl.load(points + 2 * other), tl.load(points + 2 * other + 1)
-        gap, rise, middle = x2 - x, y2 - y, (y2 + y) / 2
+        gap, rise, middle = x2 - x, y2 - y, (y2 + y) * 0.5  # a division by 2 would be a long one
         level = gap == 0
         steep = tl.where(level, 1.0, gap)
         lead = tl.where(own < other, 1e9, -1e9)
-        at = tl.where(level, lead + far * rise * middle, (x2 + x) / 2 + rise * middle / steep)
+        at = tl.where(level, lead + far * rise * middle, (x2 + x) * 0.5 + rise * middle / steep)
         slope = tl.where(level, -far * rise, -rise / steep)
         bound = at + slope * line
         # By comparisons, which a position that is no number fails: what follows is a place in memory.
-        high = tl.where((other != own) & (gap >= 0) & (bound < high), bound, high)
-        low = tl.where((other != own) & (gap < 0) & (bound > low), bound, low)
+        if other != own:
+            if gap < 0:
+                low = tl.where(bound > low, bound, low)
+            else:
+                high = tl.where(bound < high, bound, high)
     last = (cells - 1).to(tl.float64)
     begin = tl.minimum(tl.maximum(tl.floor(low - 0.5), -1.0), last).to(tl.int64) + 1
     end = tl.minimum(tl.maximum(tl.floor(high - 0.5), -1.0), last).to(tl.int64) + 1
