@@ -186,8 +186,7 @@ class CapturedLoop:
 
     def _instant(self) -> None:
         """A period in place, in the tensors that a graph knows."""
-        self._measure()
-        self.loop.sense()
+        self._note(self.loop.look())
         self.loop.world.advance(self.loop.state, self.loop.decide())
         self.at += 1
         for name, value in self.actor.memory().items():
