@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 _NORMED, _BENT = 8, 4  # rows of a program at a time
+_NORMED_WARPS, _NORMED_STAGES = 8, 1
 _PROGRAMS = 264  # at most: two for each processor of an H200, where it was the fastest of 264, 400, 534 and 800
 _PARTS, _COLUMNS = 64, 32  # that `_summed` holds
 
@@ -20,29 +21,35 @@ _PARTS, _COLUMNS = 64, 32  # that `_summed` holds
 @triton.jit
 def _normed_backward(
     total, grad_normed, grad_total, weight, grad, parts, rows, width, columns, of_weight, of_grad, eps,
-    STREAM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    STREAM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The statistics are those of the rows themselves, which are here anyway."""
+    """The statistics are those of the rows themselves, which are here anyway. A row waits for two rounds of sums, each
+    of two that wait for nothing of each other."""
     across = tl.arange(0, WIDTH)[None, :]
     inside = across < width
     w = tl.load(weight + across, mask=inside, other=0.0).to(tl.float32)
     weights, biases = tl.zeros([ROWS, WIDTH], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
     grads = tl.zeros([ROWS, WIDTH], tl.float32)
-    for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
+    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)[:, None]
         there, at = (row < rows) & inside, row.to(tl.int64) * width + across
         v = tl.load(total + at, mask=there, other=0.0).to(tl.float32)
         dh = tl.load(grad_normed + at, mask=there, other=0.0).to(tl.float32)
-        off = tl.where(inside, v - tl.sum(v, 1)[:, None] / width, 0.0)
-        scale = tl.rsqrt(tl.sum(off * off, 1)[:, None] / width + eps)
-        h, dw = off * scale, dh * w
-        dx = (dw - tl.sum(dw, 1)[:, None] / width - h * (tl.sum(dw * h, 1)[:, None] / width)) * scale
+        if STREAM:  # asked for with the others: a sum waits for all that was asked for before
+            stream = tl.load(grad_total + at, mask=there, other=0.0).to(tl.float32)
+        dw = dh * w
+        mean, of_dw = tl.sum(v, 1)[:, None] / width, tl.sum(dw, 1)[:, None] / width
+        off = tl.where(inside, v - mean, 0.0)
+        square, along = tl.sum(off * off, 1)[:, None] / width, tl.sum(dw * off, 1)[:, None] / width
+        scale = tl.rsqrt(square + eps)
+        h = off * scale
+        dx = (dw - of_dw - h * (along * scale)) * scale
         if STREAM:
-            dx += tl.load(grad_total + at, mask=there, other=0.0).to(tl.float32)
+            dx += stream
         tl.store(grad + at, dx.to(grad.dtype.element_ty), mask=there)
         weights += dh * h
         biases += dh
-        grads += tl.where(there, dx, 0.0)
+        grads += dx  # 0 in rows past the end
     parts += tl.program_id(0).to(tl.int64) * columns + tl.arange(0, WIDTH)
     inside = tl.arange(0, WIDTH) < width
     tl.store(parts + of_weight, tl.sum(weights, 0), mask=inside)
@@ -103,7 +110,8 @@ def normed_backward(
     _normed_backward[(len(parts),)](
         total, grad_normed, total if grad_total is None else grad_total, weight, grad, parts, rows, width,
         parts.shape[1], of_weight, of_grad, eps,
-        STREAM=grad_total is not None, ROWS=_NORMED, WIDTH=triton.next_power_of_2(width), num_warps=4,
+        STREAM=grad_total is not None, ROWS=_NORMED, WIDTH=triton.next_power_of_2(width), STAGES=_NORMED_STAGES,
+        num_warps=_NORMED_WARPS,
     )  # fmt: skip
 
 
