@@ -11,7 +11,9 @@ Symbols: B environments of T tokens, n = B T, d width, L blocks, P parts of a su
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -142,6 +144,31 @@ def _(
     return [rows(width).view(batch, tokens, width), *kept, rows(width)]
 
 
+class _Beside:
+    """In `with beside():` a product runs on a GPU beside what comes after it, which fills what each kernel leaves idle
+    where it begins and ends. Until `end` nobody may read what it gives, or let go of what it takes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = _aside(device) if device.type == "cuda" else None
+
+    def __call__(self) -> AbstractContextManager[object]:
+        if self.stream is None:
+            return nullcontext()
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        return torch.cuda.stream(self.stream)
+
+    def end(self) -> None:
+        """All that comes after waits for what ran beside."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+
+@cache
+def _aside(device: torch.device) -> torch.cuda.Stream:
+    """One for all, since torch keeps a workspace of cuBLAS for each stream for good."""
+    return torch.cuda.Stream(device)
+
+
 @torch.library.custom_op("mast::blocks_backward", mutates_args=())
 def blocks_backward(
     grad: Tensor, x: Tensor, cos: Tensor, sin: Tensor, bits: Tensor, weights: list[Tensor], kept: list[Tensor],
@@ -161,19 +188,28 @@ def blocks_backward(
         return found
 
     matrices: list[Tensor] = []
+    beside = _Beside(x.device)
     dx = before_norm(2 * shape.layers, kept[-1], grad.flatten(0, 1).contiguous(), None, weights[-2])
     for layer in reversed(range(shape.layers)):
         w1, _, w_qkv, _, w_out, _, w2, _, w_in, _, w_last, _ = weights[_OF_BLOCK * layer : _OF_BLOCK * (layer + 1)]
         stream, h, qkv, answer, logsum, middle, g, hidden = kept[_KEPT * layer : _KEPT * (layer + 1)]
         dhidden = dx @ w_last
-        of_last = dx.t() @ hidden
+        with beside():
+            of_last = dx.t() @ hidden
         trained_kernels.bent_backward(hidden, dhidden, slope, parts, shape.of_hidden(layer))
-        of_in = dhidden.t() @ g
-        dx = before_norm(2 * layer + 1, middle, dhidden @ w_in, dx, w2)
+        with beside():
+            of_in = dhidden.t() @ g
+        dmiddle = before_norm(2 * layer + 1, middle, dhidden @ w_in, dx, w2)
+        with beside():
+            of_out = dmiddle.t() @ answer.flatten(0, 1)
         given = (qkv.view(batch, tokens, -1), cos, sin, bits, answer, logsum)
-        dqkv = fused.attend_backward((dx @ w_out).view(batch, tokens, -1), *given, of_projections[layer]).flatten(0, 1)
-        matrices = [dqkv.t() @ h, dx.t() @ answer.flatten(0, 1), of_in, of_last, *matrices]
-        dx = before_norm(2 * layer, stream if layer else rows, dqkv @ w_qkv, dx, w1)
+        dqkv = fused.attend_backward((dmiddle @ w_out).view(batch, tokens, -1), *given, of_projections[layer])
+        dqkv = dqkv.flatten(0, 1)
+        with beside():
+            of_qkv = dqkv.t() @ h
+        below = before_norm(2 * layer, stream if layer else rows, dqkv @ w_qkv, dmiddle, w1)
+        beside.end()
+        matrices, dx = [of_qkv, of_out, of_in, of_last, *matrices], below
     norms, biases = trained_kernels.summed(parts[None], shape.border, half)
     _, projections = trained_kernels.summed(of_projections, 0, half)
     return [dx.view_as(x), norms.flatten(), biases.flatten(), projections, *matrices]
