@@ -24,7 +24,6 @@ from mast_swarm.model.list_kernels import turned
 
 _BLOCK, _WARPS = 64, 4  # where the tokens do not fit in one block
 _WHOLE = 128  # tokens that do
-_ROWS = 64  # queries of a program, of those
 _SEEING = 32  # rows of a program that finds who sees whom
 _LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -171,20 +170,18 @@ def _forward(
 @triton.jit
 def _forward_whole(
     qkv, cos, sin, bits, out, logsum, tokens, words, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some queries of a head of an environment whose keys fit in one block: the softmax needs no running maximum."""
+    """A head of an environment whose tokens fit in one block: the softmax needs no running maximum."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
-    which, first = _block(tokens, ROWS)
-    rows, columns, wide = first + tl.arange(0, ROWS), tl.arange(0, BLOCK), tl.arange(0, D)
+    which, rows, wide = tl.program_id(0), tl.arange(0, BLOCK), tl.arange(0, D)
     qkv, cos, sin, bits = _inputs_of(which, qkv, cos, sin, bits, tokens, words, HEADS, D)
     out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
-    c, s = _load_phases(cos, sin, columns, tokens, E)
-    k = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, c, s, D)
     c, s = _load_phases(cos, sin, rows, tokens, E)
     q = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, D)
-    v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
+    k = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, D)
+    v = _load_rows(qkv + 2 * WIDTH, rows, wide, tokens, 3 * WIDTH)
     a = _scores(q, k, bits, rows, 0, tokens, words, BLOCK)
     highest = tl.max(a, 1) * (scale * _LOG2E)
     highest = tl.where(highest == float("-inf"), 0.0, highest)  # a row of the block's padding
@@ -319,13 +316,10 @@ def attend(qkv: Tensor, cos: Tensor, sin: Tensor, bits: Tensor, heads: int) -> t
     out = qkv.new_empty((batch, tokens, width))
     logsum = torch.empty((batch, heads, tokens), dtype=torch.float32, device=qkv.device)
     block, warps = _shape(tokens)
-    kernel, rows, more = _forward, block, {}
-    if tokens <= block:
-        rows, warps = min(block, _ROWS), _WARPS
-        kernel, more = _forward_whole, {"ROWS": rows}
-    kernel[(triton.cdiv(tokens, rows) * batch * heads,)](
+    kernel = _forward_whole if tokens <= block else _forward
+    kernel[(triton.cdiv(tokens, block) * batch * heads,)](
         qkv, cos, sin, bits, out, logsum, tokens, bits.shape[2], (width // heads) ** -0.5,
-        HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps, **more,
+        HEADS=heads, D=width // heads, BLOCK=block, num_warps=warps,
     )  # fmt: skip
     return out, logsum
 

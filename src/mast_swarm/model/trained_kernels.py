@@ -13,7 +13,6 @@ import triton.language as tl
 from torch import Tensor
 
 _NORMED, _BENT = 8, 4  # rows of a program at a time
-_NORMED_WARPS, _NORMED_STAGES = 8, 1
 _PROGRAMS = 264  # at most: two for each processor of an H200, where it was the fastest of 264, 400, 534 and 800
 _PARTS, _COLUMNS = 64, 32  # that `_summed` holds
 
@@ -21,7 +20,7 @@ _PARTS, _COLUMNS = 64, 32  # that `_summed` holds
 @triton.jit
 def _normed_backward(
     total, grad_normed, grad_total, weight, grad, parts, rows, width, columns, of_weight, of_grad, eps,
-    STREAM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
+    STREAM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The statistics are those of the rows themselves, which are here anyway. A row waits for two rounds of sums, each
     of two that wait for nothing of each other."""
@@ -30,7 +29,7 @@ def _normed_backward(
     w = tl.load(weight + across, mask=inside, other=0.0).to(tl.float32)
     weights, biases = tl.zeros([ROWS, WIDTH], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
     grads = tl.zeros([ROWS, WIDTH], tl.float32)
-    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
+    for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         there, at = (row < rows) & inside, row.to(tl.int64) * width + across
         v = tl.load(total + at, mask=there, other=0.0).to(tl.float32)
@@ -110,8 +109,7 @@ def normed_backward(
     _normed_backward[(len(parts),)](
         total, grad_normed, total if grad_total is None else grad_total, weight, grad, parts, rows, width,
         parts.shape[1], of_weight, of_grad, eps,
-        STREAM=grad_total is not None, ROWS=_NORMED, WIDTH=triton.next_power_of_2(width), STAGES=_NORMED_STAGES,
-        num_warps=_NORMED_WARPS,
+        STREAM=grad_total is not None, ROWS=_NORMED, WIDTH=triton.next_power_of_2(width), num_warps=4,
     )  # fmt: skip
 
 

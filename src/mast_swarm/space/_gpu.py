@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REACH = 4  # cells that `nearest` looks away from a query's own, at most: a power of two
 _QUERIES = 32  # a program, which is one warp: it waits for none but its own longest
-_FEW, _PAIRS = 512, 4096  # points of a small team at most, and pairs that a program holds
+_FEW, _PAIRS = 512, 1024  # points of a small team at most, and pairs that a program holds
 
 
 @triton.jit
