@@ -138,6 +138,45 @@ def unbounded() -> str:
     )
 
 
+# Kernels by what they do, the first that fits: words that their names begin with or hold.
+KINDS = {
+    "attention": ("_attend", "_levels", "_windows"),
+    "two layers in one (MLPs, encoder, decoder)": ("_feed",),
+    "sums and norms": ("_add_normed",),
+    "products of libraries": ("nvjet", "gemm", "cutlass"),
+    "rotation of queries and keys": ("_turn", "_phases"),
+    "who is near (cells, sorts, distances)": ("_nearest", "_count", "_block", "_keys", "_offsets", "radix_sort"),
+    "components": ("_join", "_hook", "_flatten", "_labels"),
+    "relay and views": ("_sample", "_hop", "_hold", "_further", "_rows", "_meet", "_merge", "_mark"),
+}
+REST = "gathers, copies, and all else"
+
+
+def kind(kernel: str) -> str:
+    """What a kernel is for."""
+
+    def fits(word: str) -> bool:
+        return kernel.startswith(word) if word.startswith("_") else word in kernel
+
+    return next((kind for kind, words in KINDS.items() if any(map(fits, words))), REST)
+
+
+def profiles() -> str:
+    """Milliseconds of a step by kinds of kernels, each case a column."""
+    found = result("kernels-nvidia-h200")
+    words = {"together": "centralized", "alone": "each alone", "near": "each alone, relay radius `auto`"}
+    heads, columns = [f"{found['machine']['device']}, ms of kernels in a step"], []
+    for case in found["cases"]:
+        times = f"{case['environments']} x " if case["environments"] > 1 else ""
+        heads.append(f"{times}{case['agents']:,} robots, {words[case['kind']]}")
+        spent = dict.fromkeys((*KINDS, REST), 0.0)
+        for row in case["kernels"]:
+            spent[kind(row["kernel"])] += row["ms"]
+        columns.append([*(f"{ms:.2f}" if ms else "-" for ms in spent.values()), f"{case['whole']['ms']:.1f}"])
+    names = [*KINDS, REST, "all"]
+    return table(heads, [list(row) for row in zip(names, *columns, strict=True)])
+
+
 def training() -> str:
     """What 500 epochs are made of, and what a step would have to take."""
     found = result("train-navigation-nvidia-h200")
@@ -174,6 +213,7 @@ def evaluation() -> str:
 
 NUMBERS: dict[str, Callable[[], str]] = {
     "aims": aim_table,
+    "aims-profiles": profiles,
     "aims-million": million,
     "aims-hundred": hundred,
     "aims-unbounded": unbounded,
