@@ -83,10 +83,16 @@ def a_state(delay: float, robots: int) -> RelayState:
 
 
 @pytest.mark.parametrize(
-    ("delay", "reach", "robots"),
-    few([(1.0, 500.0, 40), (2.5, 300.0, 33), (0.0, None, 7)], [(1.0, 500.0, 5), (2.5, 300.0, 3), (0.0, None, 6)]),
+    ("delay", "reach", "robots", "block"),
+    few(
+        [(1.0, 500.0, 40, 2048), (1.0, 500.0, 40, 8), (2.5, 300.0, 33, 2048), (0.0, None, 7, 2)],
+        [(1.0, 500.0, 5, 2), (2.5, 300.0, 3, 2048), (0.0, None, 6, 4)],
+    ),
 )
-def test_entries(delay: float, reach: float | None, robots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries(delay: float, reach: float | None, robots: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mast_swarm.comms import kernels
+
+    monkeypatch.setattr(kernels, "_BLOCK", block)
     state = a_state(delay, robots)
     positions = decentral._local(state, torch.float32)
     fast = decentral._entries(state, positions, reach)
@@ -131,12 +137,22 @@ RELAYED = [  # the channel, dt, launches of hops by kernel, whether samples are 
 
 @pytest.mark.parametrize(("channel", "dt", "hops", "samples"), few(RELAYED, RELAYED[1:7]))
 @pytest.mark.parametrize("graphs", few(["both ways", "directed", "radius"], ["directed"]))
-@pytest.mark.parametrize("robots", few([1, 5, 33, 100], [1, 5]))
+@pytest.mark.parametrize(
+    ("robots", "block"), few([(1, 2048), (5, 2), (33, 2048), (33, 8), (100, 2048), (100, 16)], [(1, 2048), (5, 4)])
+)
 def test_relay(
-    channel: Channel, dt: float, hops: int, samples: bool, graphs: str, robots: int, monkeypatch: pytest.MonkeyPatch
+    channel: Channel,
+    dt: float,
+    hops: int,
+    samples: bool,
+    graphs: str,
+    robots: int,
+    block: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from mast_swarm.comms import kernels, relay
 
+    monkeypatch.setattr(kernels, "_BLOCK", block)  # entries at a time: of large teams several
     calls = Counter[str]()
 
     def counted(name: str, kernel: Any) -> Any:
@@ -159,3 +175,33 @@ def test_relay(
         assert (a.step, a.spare) == (b.step, b.spare)
         for field in ("table", "messages", "positions", "alive", "transmissions", "entries"):
             assert torch.equal(getattr(a, field), getattr(b, field)), (a.step, field)
+
+
+@pytest.mark.parametrize("block", [16, 2048])
+def test_slots_where_many_are_taken(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Robots hold 67 stamps of everyone; a slot of a robot's own is free where nobody else refers to it."""
+    from mast_swarm.comms import kernels, relay
+
+    monkeypatch.setattr(kernels, "_BLOCK", block)
+    rules, robots, rng = Relay(Channel(1.0), 1.0), 72, torch.Generator().manual_seed(1)
+    state = rules.start([1], robots, 3, like=torch.empty(0, device=DEVICE))
+    assert isinstance(state, RelayState)
+    held = torch.arange(robots)
+    table = held.where(held < 67, -1)[torch.stack([torch.randperm(robots, generator=rng) for _ in held], 1)]
+    state = dataclasses.replace(
+        state,
+        table=table.to(DEVICE)[None, None],
+        messages=state.messages.repeat(1, 16, 1, 1),
+        positions=state.positions.repeat(1, 16, 1, 1),
+        alive=torch.rand(1, robots, generator=rng).to(DEVICE) < 0.8,
+        spare=1,
+        step=3,
+    )
+    given = torch.ones(1, robots, 3, device=DEVICE), torch.ones(1, robots, 2, device=DEVICE)
+    graph = radius_graph(given[1], 1.0)
+    fast = rules.sample(state, *given, graph)
+    monkeypatch.setattr(relay, "kernels", None)
+    plain = rules.sample(dataclasses.replace(state, spare=0), *given, graph)
+    assert isinstance(fast, RelayState) and isinstance(plain, RelayState)
+    for field in ("table", "messages", "positions"):
+        assert torch.equal(getattr(fast, field), getattr(plain, field)), field

@@ -87,6 +87,13 @@ def test_rows_that_are_nobodys_change_nothing(
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.kernels
+def test_views_of_whole_teams_have_a_limit() -> None:
+    with_window, without = (DecentralPolicy(WINDOWS[radius], Channel(1.0), 1.0) for radius in (60.0, None))
+    assert with_window.unsteady(100_000) is None and without.unsteady(4096) is None
+    assert "no attention window" in str(without.unsteady(4097))
+
+
 @settings(deadline=None)
 @given(
     seed=st.integers(0, 999),

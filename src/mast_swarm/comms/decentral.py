@@ -161,7 +161,9 @@ class DecentralPolicy:
         config = self.policy.config
         if self.policy.dtype != torch.float32 or not wide.fits(config.width, config.heads):
             return "no kernel takes views of a policy of this width and precision"
-        return self.relay.unsteady(robots)
+        if config.field is None and robots > wide.kernels.MOST_COLUMNS:
+            return f"no kernel takes views of {robots:,} robots, and this policy has no attention window"
+        return self.relay.unsteady()
 
     def memory(self) -> dict[str, Tensor]:
         """All that a decision leaves behind for the next, where a run may be steady; `remember` takes it."""
@@ -311,7 +313,7 @@ def _entries(state: Held, positions: Tensor, reach: float | None) -> tuple[Tenso
         packed, own, count, used = near.hold(state, positions, reach)
     elif isinstance(state, PaddedState):
         packed, own, count, used = padded.hold(state, positions, reach)
-    elif kernels is not None and quick and robots <= kernels.MOST_ROBOTS:
+    elif kernels is not None and quick:
         packed, own, count, used = kernels.hold(state.newest, state.alive, positions, slots, SLOT_BITS, reach)
     else:
         newest = state.newest

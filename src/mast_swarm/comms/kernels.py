@@ -23,6 +23,11 @@ from mast_swarm.model import list_kernels
 from mast_swarm.space._gpu import apart
 
 
+@triton.jit
+def _either(these, those):
+    return these | those
+
+
 @triton.jit(do_not_specialize=["slots"])
 def _sample(
     table, alive, message, position, sampled, messages, positions, full, robots, slots, width, step, slot_bits,
@@ -33,12 +38,17 @@ def _sample(
     environment, robot = origin // robots, origin % robots
     own = tl.where(tl.load(alive + origin) > 0, robot, -1)  # the column of its row that is new; -1: none
     table, sampled = table + environment * robots * robots, sampled + environment * robots * robots
-    row = tl.arange(0, COLUMNS)
-    entry = tl.load(table + row * robots + robot, mask=(row < robots) & (row != own), other=-1)
-    held = tl.where(entry >= 0, entry & ((1 << slot_bits) - 1), -1).to(tl.int32)
-    slot = 0
-    while tl.max((held == slot).to(tl.int32), 0) > 0:
-        slot += 1
+    some, bit = tl.arange(0, COLUMNS), tl.arange(0, 64)
+    slot, free = 0, 64  # of the 64 slots from here on the first that is free; 64: none
+    while free == 64:
+        taken = tl.zeros([COLUMNS], tl.int64)  # a bit for each of them
+        for start in range(0, robots, COLUMNS):
+            row = start + some.to(tl.int64)
+            entry = tl.load(table + row * robots + robot, mask=(row < robots) & (row != own), other=-1)
+            held = tl.where(entry >= 0, (entry & ((1 << slot_bits) - 1)) - slot, -1)
+            taken |= tl.where((held >= 0) & (held < 64), tl.full([COLUMNS], 1, tl.int64) << (held & 63), 0)
+        free = tl.min(tl.where((tl.reduce(taken, 0, _either) >> bit) & 1 == 0, bit, 64), 0)
+        slot += free
     tl.store(full, 1, mask=slot >= slots)
     slot = tl.minimum(slot, slots - 1)
     place = (environment * slots + slot) * robots + robot
@@ -46,10 +56,11 @@ def _sample(
     said = tl.load(message + origin * width + part, mask=part < width)
     tl.store(messages + place * width + part, said, mask=part < width)
     tl.store(positions + 2 * place + axis, tl.load(position + 2 * origin + axis))
-    column = tl.arange(0, COLUMNS)
-    known = tl.load(table + robot * robots + column, mask=column < robots)
-    known = tl.where(column == own, slot + (tl.load(step) << slot_bits), known)
-    tl.store(sampled + robot * robots + column, known, mask=column < robots)
+    new = slot + (tl.load(step) << slot_bits)
+    for start in range(0, robots, COLUMNS):
+        column = start + some
+        known = tl.load(table + robot * robots + column, mask=column < robots)
+        tl.store(sampled + robot * robots + column, tl.where(column == own, new, known), mask=column < robots)
 
 
 @triton.jit
@@ -57,28 +68,36 @@ def _hop(
     table, heard, alive, hopped, transmissions, entries, keys, rare, robots,
     LOSES: tl.constexpr, GOLDEN: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """One robot: the newest of what it holds and of what those it hears hold; and what that took, added up. With LOSES
-    a link loses what chance says, whose number is below `rare`, in units of 2^-53."""
+    """One robot and some origins: the newest of what it holds of them and of what those it hears hold; and what that
+    took, added up. With LOSES a link loses what chance says, whose number is below `rare`, in units of 2^-53.
+
+    Whoever holds anything holds its own sample, which is as new as any: uses of links are counted by that. Programs of
+    the same origins follow each other, for they read the same rows."""
     target = tl.program_id(0).to(tl.int64)
     environment, robot = target // robots, target % robots
     first = environment * robots
-    column = tl.arange(0, COLUMNS)
+    some = tl.arange(0, COLUMNS)
+    column = tl.program_id(1) * COLUMNS + some
     inside = column < robots
     newest = tl.load(table + target * robots + column, mask=inside, other=-1)
-    linked = tl.load(heard + target * robots + column, mask=inside & (column != robot), other=0) > 0
-    linked = linked & (tl.load(alive + first + column, mask=inside, other=0) > 0) & (tl.load(alive + target) > 0)
+    lives = tl.load(alive + target) > 0
     used, carried = 0, 0
-    source = tl.min(tl.where(linked, column, COLUMNS), 0)
-    while source < COLUMNS:
-        offered = tl.load(table + (first + source) * robots + column, mask=inside, other=-1)
-        count = tl.sum((offered >= 0).to(tl.int32), 0)
-        if LOSES:
-            key = combine(tl.load(keys + environment), source.to(tl.int64), GOLDEN, FIRST, SECOND)
-            key = combine(key, robot, GOLDEN, FIRST, SECOND)
-            offered = tl.where((key.to(tl.uint64) >> 11).to(tl.int64) < rare, -1, offered)
-        newest = tl.maximum(newest, offered)
-        used, carried = used + (count > 0).to(tl.int32), carried + count
-        source = tl.min(tl.where(linked & (column > source), column, COLUMNS), 0)
+    for start in range(0, robots, COLUMNS):
+        other = start + some
+        linked = tl.load(heard + target * robots + other, mask=(other < robots) & (other != robot), other=0) > 0
+        linked = linked & (tl.load(alive + first + other, mask=other < robots, other=0) > 0) & lives
+        source = tl.min(tl.where(linked, other, robots), 0)
+        while source < robots:
+            row = table + (first + source) * robots
+            offered = tl.load(row + column, mask=inside, other=-1)
+            carried += tl.sum((offered >= 0).to(tl.int32), 0)
+            used += (tl.load(row + source, mask=tl.program_id(1) == 0, other=-1) >= 0).to(tl.int32)
+            if LOSES:
+                key = combine(tl.load(keys + environment), source.to(tl.int64), GOLDEN, FIRST, SECOND)
+                key = combine(key, robot, GOLDEN, FIRST, SECOND)
+                offered = tl.where((key.to(tl.uint64) >> 11).to(tl.int64) < rare, -1, offered)
+            newest = tl.maximum(newest, offered)
+            source = tl.min(tl.where(linked & (other > source), other, robots), 0)
     tl.store(hopped + target * robots + column, newest, mask=inside)
     tl.atomic_add(transmissions + environment, used, sem="relaxed")
     tl.atomic_add(entries + environment, carried, sem="relaxed")
@@ -92,23 +111,28 @@ def _hold(
     """One view: the places in the store of what its robot holds near itself, moved to the left."""
     view = tl.program_id(0).to(tl.int64)
     environment, robot = view // robots, view % robots
-    column = tl.arange(0, COLUMNS)
-    inside = column < robots
-    n = tl.load(newest + view * robots + column, mask=inside, other=-1)
-    near = tl.where(tl.load(alive + view) > 0, n, -1) >= 0
-    place = (environment * slots + (n & ((1 << slot_bits) - 1))) * robots + column
-    itself = tl.max(tl.where(near & (column == robot), place, -1), 0)  # -1: the robot has failed
-    if WINDOWED:
-        x = tl.load(positions + 2 * place, mask=near, other=0.0)
-        y = tl.load(positions + 2 * place + 1, mask=near, other=0.0)
-        own_x = tl.load(positions + 2 * itself, mask=itself >= 0, other=0.0)
-        own_y = tl.load(positions + 2 * itself + 1, mask=itself >= 0, other=0.0)
-        near = near & ((apart(x, y, own_x, own_y) < squared) | (column == robot))
-    found = tl.sum(near.to(tl.int32), 0)
-    packed += view * robots
-    tl.store(packed + tl.cumsum(near.to(tl.int32), 0) - 1, place, mask=near)
-    tl.store(packed + column, tl.full([COLUMNS], -1, tl.int64), mask=inside & (column >= found))
-    tl.store(used + place, tl.full([COLUMNS], 1, tl.uint8), mask=near)
+    newest, packed, some = newest + view * robots, packed + view * robots, tl.arange(0, COLUMNS)
+    lives = tl.load(alive + view) > 0
+    said = tl.where(lives, tl.load(newest + robot), -1)
+    itself = (environment * slots + (said & ((1 << slot_bits) - 1))) * robots + robot
+    itself = tl.where(said >= 0, itself, -1)  # -1: the robot has failed
+    own_x = tl.load(positions + 2 * itself, mask=itself >= 0, other=0.0)
+    own_y = tl.load(positions + 2 * itself + 1, mask=itself >= 0, other=0.0)
+    found = 0
+    for start in range(0, robots, COLUMNS):
+        column = start + some
+        n = tl.load(newest + column, mask=column < robots, other=-1)
+        near = (n >= 0) & lives
+        place = (environment * slots + (n & ((1 << slot_bits) - 1))) * robots + column
+        if WINDOWED:
+            x = tl.load(positions + 2 * place, mask=near, other=0.0)
+            y = tl.load(positions + 2 * place + 1, mask=near, other=0.0)
+            near = near & ((apart(x, y, own_x, own_y) < squared) | (column == robot))
+        tl.store(packed + found + tl.cumsum(near.to(tl.int32), 0) - 1, place, mask=near)
+        tl.store(used + place, tl.full([COLUMNS], 1, tl.uint8), mask=near)
+        found += tl.sum(near.to(tl.int32), 0)
+    for start in range(found, robots, COLUMNS):
+        tl.store(packed + start + some, tl.full([COLUMNS], -1, tl.int64), mask=start + some < robots)
     tl.store(own + view, itself)
     tl.store(count + view, found)
 
@@ -228,9 +252,9 @@ def _attend(
 
 
 MOST_COLUMNS = 128  # of a view that one program holds
-MOST_ROBOTS = 4096  # of an environment whose views' entries one program holds; as many rows of the relay's table
 MOST_ROUNDS = 8  # of hops a period: plain torch stops when there is no news, and here every round is run
 _QUERIES, _KEYS = 64, 32  # at a time in attention
+_BLOCK = 2048  # entries of the relay's table at a time
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
 
@@ -244,7 +268,7 @@ def sample(state: Any, message: Tensor, positions: Tensor, slot_bits: int) -> tu
         full = torch.empty(1, dtype=torch.bool, device=table.device)
         messages = messages.clone(memory_format=torch.contiguous_format)
         where = where.clone(memory_format=torch.contiguous_format)
-    columns = triton.next_power_of_2(robots)
+    columns = _columns(robots)
     step = state.step if isinstance(state.step, Tensor) else torch.full_like(table[0, 0, 0, :1], state.step)
     _sample[(batch * robots,)](
         table, state.alive.contiguous().view(torch.uint8), message.to(messages.dtype).contiguous(),
@@ -263,10 +287,10 @@ def hop(state: Any, heard: Tensor, keys: list[Tensor], loss: float) -> tuple[Ten
     batch, _, robots, _ = state.table.shape
     heard, alive = heard.contiguous().view(torch.uint8), state.alive.contiguous().view(torch.uint8)
     table, transmissions, entries = state.table.contiguous(), state.transmissions.clone(), state.entries.clone()
-    columns, (golden, first, second) = triton.next_power_of_2(robots), MIXING
+    columns, (golden, first, second) = _columns(robots), MIXING
     for key in keys:
         hopped = torch.empty_like(table)
-        _hop[(batch * robots,)](
+        _hop[(batch * robots, triton.cdiv(robots, columns))](
             table, heard, alive, hopped, transmissions, entries, key, math.ceil(loss * 2**53), robots,
             LOSES=loss > 0, GOLDEN=golden, FIRST=first, SECOND=second, COLUMNS=columns, num_warps=_warps(columns),
         )  # fmt: skip
@@ -274,9 +298,14 @@ def hop(state: Any, heard: Tensor, keys: list[Tensor], loss: float) -> tuple[Ten
     return table, transmissions, entries
 
 
+def _columns(robots: int) -> int:
+    """Entries of a row of the table that a program holds at a time."""
+    return min(_BLOCK, triton.next_power_of_2(robots))
+
+
 def _warps(entries: int) -> int:
     """Warps of a program that holds so many table entries in registers."""
-    return max(1, entries // 512)
+    return max(1, entries // 256)
 
 
 def hold(
@@ -288,10 +317,11 @@ def hold(
     packed = torch.empty((batch * robots, robots), dtype=torch.int64, device=newest.device)
     own, count = torch.empty_like(packed[:, 0]), torch.empty_like(packed[:, 0], dtype=torch.int32)
     used = torch.zeros(batch * slots * robots + 1, dtype=torch.uint8, device=newest.device)
+    columns = _columns(robots)
     _hold[(len(packed),)](
         newest.contiguous(), alive.contiguous().view(torch.uint8), positions.contiguous(), packed, own, count, used,
         robots, slots, 0.0 if reach is None else reach * reach, slot_bits,
-        WINDOWED=reach is not None, COLUMNS=triton.next_power_of_2(robots), num_warps=1, **_EXACT,
+        WINDOWED=reach is not None, COLUMNS=columns, num_warps=_warps(columns), **_EXACT,
     )  # fmt: skip
     return packed, own, count, used
 

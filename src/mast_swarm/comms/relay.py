@@ -43,17 +43,16 @@ class Relay:
         self._plain = self._even and self.timing.together
         self.counted = 0  # of how many environments, the first, `start` begins to count the links that news crosses
 
-    def unsteady(self, robots: int) -> str | None:
-        """Why the relay of so many robots has to ask a GPU for numbers on its way; None: it need not."""
+    def unsteady(self) -> str | None:
+        """Why the relay has to ask a GPU for numbers on its way; None: it need not."""
         if self.timing.instant:
             return "robots alone without delay hear at once from as far as only the data say"
         if not self._even:
             return "robots alone need a delay that divides the control period and no relay radius"
         if self.counted:
             return "the links that news crosses are counted"
-        rounds = self.timing.period
-        if kernels is None or self.timing.layers * robots > kernels.MOST_ROBOTS or rounds > kernels.MOST_ROUNDS:
-            return f"{robots} robots that exchange messages {rounds} times per control period are too many"
+        if kernels is None or self.timing.period > kernels.MOST_ROUNDS:
+            return f"robots that exchange messages {self.timing.period} times per control period do so too often"
         return None
 
     def lists(self, robots: int, device: str) -> bool:
@@ -305,7 +304,7 @@ class Relay:
 
 def _taken(table: Tensor) -> bool:
     """Whether the GPU kernels take a table [B, W, N, N]."""
-    return kernels is not None and on_gpu(table) and table.shape[1] * table.shape[2] <= kernels.MOST_ROBOTS
+    return kernels is not None and on_gpu(table)
 
 
 def _links(graph: Graph, alive: Tensor, listed: bool = False) -> tuple[Tensor, Tensor, Tensor]:
