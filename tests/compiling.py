@@ -127,12 +127,14 @@ def table(environments: int, robots: int, loss: float) -> None:
 def views(columns: int, heads: int, dtype: torch.dtype, layers: int = 4) -> None:
     own, positions = torch.zeros(9, **PLACES), torch.zeros(9, 2)
     entry, reached = wide_kernels.levels(torch.zeros(9, columns, **PLACES), own, positions, 250.0, layers)
-    qkv = torch.zeros(9, 768, dtype=dtype)
+    qkv, phases = torch.zeros(9, 768, dtype=dtype), torch.zeros(9, 128 // heads)
+    rotation = phases, phases
     for layer in range(1, layers + 1):
         given = (entry, reached, torch.zeros(layers + 1, 9, **PLACES))
         wide_kernels.rows(*given, layer, 9)
         for rows in (9, 900):
-            wide_kernels.attend(qkv[:, :256], qkv[:, 256:], *given, positions, layer, rows, 250.0, heads)
+            where = (*given, positions, layer, rows, 250.0, heads)
+            wide_kernels.attend(qkv[:, :256], qkv[:, 256:], rotation, *where)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mast_swarm.comms.held import RelayState, slot_of
 from mast_swarm.comms.near import NearState
 from mast_swarm.comms.padded import PaddedState
 from mast_swarm.comms.relay import Held
-from mast_swarm.model.lists import Lists, attend_lists
+from mast_swarm.model.lists import Lists, attend_lists, turn_rows
 from mast_swarm.observation import Observation
 from mast_swarm.space import Graph, nearest, neighbour_graph
 from relaying import Network, Story, batched
@@ -172,16 +172,21 @@ def test_levels(columns: int, radius: float, layers: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("columns", "radius", "layers"), [(few(300, 40), 120.0, 3), (5, 1e4, 1)])
+@pytest.mark.parametrize(
+    ("columns", "radius", "layers", "rotary"), [(few(300, 40), 120.0, 3, True), (5, 1e4, 1, False)]
+)
 def test_attention_within_views(
-    columns: int, radius: float, layers: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    columns: int, radius: float, layers: int, rotary: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if few(False, True):  # several blocks of either, in views that are small
-        monkeypatch.setattr(wide.kernels, "_shape", lambda *_: {"QUERIES": 16, "KEYS": 16, "num_warps": 4})
+        shape = {"QUERIES": 16, "KEYS": 16, "EACH": 2 if dtype == HALF else 1, "num_warps": 4}
+        monkeypatch.setattr(wide.kernels, "_shape", lambda *_: shape)
     entry, own, positions = some_views(columns)
     positions = positions.nan_to_num(250.0)
     ordered, reached = wide.kernels.levels(entry, own, positions, radius, layers)
     plain, heads, width = views.Sight(ordered, own, positions, radius, layers), 2, 32
+    phase = torch.rand(len(positions), width // heads // 2, device=DEVICE) * 7
+    rotation = (phase.cos(), phase.sin()) if rotary else None
     (part,) = wide._parts(ordered, reached)
     for layer in range(1, layers + 1):
         level = layers - layer
@@ -189,7 +194,7 @@ def test_attention_within_views(
         view, place = (plain.level <= level).nonzero(as_tuple=True)
         rows = len(positions) if layer == 1 else part.rows[level + 1]
         q, kv = (torch.randn(rows, size, device=DEVICE).to(dtype) for size in (width, 2 * width))
-        found = wide.kernels.attend(q, kv, *given, positions, layer, needed, radius, heads)
+        found = wide.kernels.attend(q, kv, rotation, *given, positions, layer, needed, radius, heads)
         window, count = plain.windows(view, place)
         seen = view.repeat_interleave(count)
         keys = ordered[seen, window] if layer == 1 else below[seen] + window
@@ -197,7 +202,10 @@ def test_attention_within_views(
         for one, other in zip(wide.kernels.rows(*given, layer, needed), (itself, ordered[view, place]), strict=True):
             assert torch.equal(one, other)
         lists = Lists(keys, count.cumsum(0) - count, count)
-        expected = attend_lists(q.float(), itself, kv.float(), lists, heads)
+        asking = q[itself].float()
+        if rotary:  # each query by the phases of the entry that it stands for
+            turn_rows(asking, (phase.cos(), phase.sin()), ordered[view, place], heads)
+        expected = attend_lists(asking, torch.arange(len(asking), device=DEVICE), kv.float(), lists, heads)
         assert torch.allclose(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.03)
 
 

@@ -222,11 +222,11 @@ def decide(
     x = policy.encoding.embed(x, positions)
     rotation = policy.encoding.rotation(positions)  # phases are taken in fp64: no origin need be near
     blocks = cast(list[Block], list(policy.mast.blocks))
-    every = torch.arange(len(x), device=device)
     x, h = blocks[0].before_attention(x, None)
-    first = projected(blocks[0].attention, h, len(x), rotation, every)
     if attended is None and wide.takes(entry, local, policy):
-        return wide.decide(policy, x, first, rotation, entry, own, local, robots).unflatten(0, (batch, robots))
+        return wide.decide(policy, x, h, rotation, entry, own, local, robots).unflatten(0, (batch, robots))
+    every = torch.arange(len(x), device=device)
+    first = projected(blocks[0].attention, h, len(x), rotation, every)
     for part, views, works in _works(policy, entry, own, local, robots):
         watched = attended is not None and part.start < environments * robots
         weights: list[Tensor] = []

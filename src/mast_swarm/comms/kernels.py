@@ -20,6 +20,7 @@ from mast_swarm import steady
 from mast_swarm.chance import MIXING
 from mast_swarm.explore_kernels import combine
 from mast_swarm.model import list_kernels
+from mast_swarm.model.list_kernels import looked
 from mast_swarm.space._gpu import apart
 
 
@@ -200,13 +201,16 @@ def _windows(
         tl.store(count + r, tl.sum(sees.to(tl.int32), 0).to(tl.int64))
 
 
-@triton.jit(do_not_specialize=["rows", "keys"])
+@triton.jit(do_not_specialize=["rows", "known"])
 def _attend(
-    q, kv, entry, positions, below, number, answer, q_stride, kv_stride, columns, rows, keys, squared, scale,
+    q, kv, entry, positions, below, number, answer, q_stride, kv_stride, columns, rows, known, squared, scale,
     FIRST: tl.constexpr, WINDOWED: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr,
     COLUMNS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """One head of one view. Its columns are sorted by level: the rows of this layer, and those they see, come first."""
+    """One head of one view. Its columns are sorted by level: the rows of this layer, and those they see, come first.
+
+    Beyond the last row that one asks again, and beyond the last key that one is read again, and nobody is near it.
+    """
     view, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     entry, below, number = entry + view * columns, below + view * columns, number + view * columns
     column = tl.arange(0, COLUMNS)
@@ -215,45 +219,39 @@ def _attend(
     if FIRST:
         held = tl.sum((tl.load(entry + column, mask=column < columns, other=-1) >= 0).to(tl.int32), 0)
     else:
-        held = tl.sum(((row >= 0) & (row < keys)).to(tl.int32), 0)
+        held = tl.sum(((row >= 0) & (row < known)).to(tl.int32), 0)
     across = head * D + tl.arange(0, D)[None, :]
     for first in range(0, asking, QUERIES):
-        i = first + tl.arange(0, QUERIES)
-        there = i < asking
-        asks = tl.load(below + i, mask=there, other=0)
-        query = tl.load(q + asks[:, None] * q_stride + across, mask=there[:, None], other=0.0)
-        e = tl.load(entry + i, mask=there, other=0)
+        r = first + tl.arange(0, QUERIES)
+        i = tl.minimum(r, asking - 1)
+        query = tl.load(q + tl.load(below + i)[:, None] * q_stride + across)
+        e = tl.load(entry + i)
         x, y = tl.load(positions + 2 * e), tl.load(positions + 2 * e + 1)
         top = tl.full([QUERIES], -1e30, tl.float32)  # finite: the first keys may all be out of sight
         total = tl.zeros([QUERIES], tl.float32)
         found = tl.zeros([QUERIES, D], tl.float32)
         for begin in range(0, held, KEYS):
-            j = begin + tl.arange(0, KEYS)
-            present = j < held
-            at = kv + tl.load(below + j, mask=present, other=0)[:, None] * kv_stride + across
-            key = tl.load(at, mask=present[:, None], other=0.0)
-            value = tl.load(at + HEADS * D, mask=present[:, None], other=0.0)
-            sees = there[:, None] & present[None, :]
+            key = begin + tl.arange(0, KEYS)
+            j = tl.minimum(key, held - 1)
+            sees = (key < held)[None, :]
             if WINDOWED:
-                other = tl.load(entry + j, mask=present, other=0)
+                limit = tl.where(key < held, squared, 0.0)
+                other = tl.load(entry + j)
                 from_x, from_y = tl.load(positions + 2 * other), tl.load(positions + 2 * other + 1)
-                near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < squared
-                sees = sees & (near | (i[:, None] == j[None, :]))
-            score = tl.where(sees, tl.dot(query, tl.trans(key)) * scale, float("-inf"))
-            above = tl.maximum(top, tl.max(score, 1))
-            p = tl.exp2(score - above[:, None])
-            keep = tl.exp2(top - above)
-            total = total * keep + tl.sum(p, 1)
-            found = found * keep[:, None] + tl.dot(p.to(value.dtype), value)
-            top = above
-        into = tl.load(number + i, mask=there, other=0)
-        into = answer + into[:, None] * (HEADS * D) + across
-        tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
+                near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < limit[None, :]
+                sees = near | (i[:, None] == key[None, :])
+            bias = tl.where(sees, 0.0, float("-inf"))
+            at = kv + tl.load(below + j)[:, None] * kv_stride + across
+            keys, values = tl.load(at), tl.load(at + HEADS * D)
+            top, total, found = looked(query, keys, values, scale, bias, top, total, found)
+        into = answer + tl.load(number + i)[:, None] * (HEADS * D) + across
+        sight = found * (1.0 / total)[:, None]
+        tl.store(into, sight.to(answer.dtype.element_ty), mask=(r < asking)[:, None])
 
 
 MOST_COLUMNS = 128  # of a view that one program holds
 MOST_ROUNDS = 8  # of hops a period: plain torch stops when there is no news, and here every round is run
-_QUERIES, _KEYS = 64, 32  # at a time in attention
+_QUERIES, _KEYS, _WARPS = 64, 32, 4  # at a time in attention, and warps of a program
 _BLOCK = 2048  # entries of the relay's table at a time
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
@@ -374,6 +372,6 @@ def attend(q: Tensor, kv: Tensor, views: Any, work: Any, heads: int) -> Tensor:
         q, kv, sight.entry, sight.positions, work.below, views.number, answer, q.stride(0), kv.stride(0),
         views.number.shape[1], rows, keys, sight.squared, (d // heads) ** -0.5 / math.log(2),
         FIRST=work.layer == 1, WINDOWED=sight.windowed, HEADS=heads, D=d // heads, COLUMNS=sight.columns,
-        QUERIES=_QUERIES, KEYS=_KEYS, num_warps=4, **_EXACT,
+        QUERIES=_QUERIES, KEYS=_KEYS, num_warps=_WARPS, **_EXACT,
     )  # fmt: skip
     return answer

@@ -23,7 +23,7 @@ from torch import Tensor
 from mast_swarm import steady
 from mast_swarm.kernels import USABLE, on_gpu
 from mast_swarm.model.encoding import Rotation
-from mast_swarm.model.lists import projected
+from mast_swarm.model.lists import keys_turned
 from mast_swarm.model.mast import Block
 from mast_swarm.model.policy import Policy
 
@@ -67,7 +67,7 @@ class Part:
 def decide(
     policy: Policy,
     x: Tensor,
-    first: tuple[Tensor, Tensor],
+    h: Tensor,
     rotation: Rotation | None,
     entry: Tensor,
     own: Tensor,
@@ -77,8 +77,8 @@ def decide(
     """Predictions of the robots whose views are entry [V, C] and own entries own [V], [V, outputs]; 0 where there is
     none.
 
-    x [U, d], first (queries [U, d], keys and values [U, 2 d]), rotation [U, d_a/2] and positions [U, 2] are those of
-    the entries. robots: of an environment.
+    x [U, d], its norm h [U, d], rotation [U, d_a/2] and positions [U, 2] are those of the entries. robots: of an
+    environment.
     """
     config, blocks = policy.config, cast(list[Block], list(policy.mast.blocks))
     layers, radius = config.layers, math.inf if config.attention_radius is None else config.attention_radius
@@ -87,17 +87,18 @@ def decide(
     if robots > _FEW:
         order = _by_place(positions[own], radius, robots)
         entry, own = entry[order], own[order]
+    first = keys_turned(blocks[0].attention, h, rotation, torch.arange(len(h), device=h.device))
     for part in _parts(*kernels.levels(entry, own, positions, radius, layers)):
         y, (q, kv) = x, first
         for layer, block in enumerate(blocks, start=1):
             given, count = (part.entry, part.reached, part.begin), part.rows[layers - layer]
             itself, of = kernels.rows(*given, layer, count)
-            answer = kernels.attend(q, kv, *given, positions, layer, count, radius, config.heads)
+            answer = kernels.attend(q, kv, rotation, *given, positions, layer, count, radius, config.heads)
             y, added = block.after_attention(y, answer, itself)
             if layer < layers:
                 y, h = blocks[layer].before_attention(y, added)
                 # Queries of rows that the next layer does not ask too: a twentieth of the work, in one product.
-                q, kv = projected(blocks[layer].attention, h, count, rotation, of)
+                q, kv = keys_turned(blocks[layer].attention, h, rotation, of)
         found = policy.act(policy.mast.final(y, added))  # of the robots themselves
         alone = found[part.begin[0].clamp_max(len(found) - 1)].where(part.reached[0, :, None] > 0, 0)
         prediction[part.views if order is None else order[part.views]] = alone

@@ -1,5 +1,7 @@
 """Views of hundreds of entries on a GPU (Triton): what `comms.wide` asks, one program per view."""
 
+# ruff: noqa: RUF005 (Triton adds tuples, and knows no star)
+# mypy: disable-error-code="assignment, attr-defined, var-annotated"
 from __future__ import annotations
 
 import math
@@ -9,11 +11,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mast_swarm.model.encoding import Rotation
+from mast_swarm.model.list_kernels import looked, turned_aside
 from mast_swarm.space._gpu import apart
 
 MOST_COLUMNS = 4096  # of a view that one program holds
 _FRONT = 8  # entries of the last level at a time
-_FEW = 32  # rows of a view up to which a program of one warp attends the faster, in half precision
+# Queries, keys and heads of a program at a time, and its warps, in half precision: in the first layer, which has the
+# most keys, about as many as a robot knows; in others where views have many rows; and where they have _FEW or fewer.
+_FIRST, _MANY, _LAST = (32, 32, 2, 2), (32, 32, 2, 2), (16, 16, 2, 1)
+_FEW = 32
 _BLOCK = 128  # rows of a view that are listed at a time
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
@@ -69,60 +76,79 @@ def _rows(entry, count, above, below, itself, of, columns, FIRST: tl.constexpr, 
             tl.store(itself + above + i, below + i, mask=there)
 
 
-@triton.jit(do_not_specialize=["level", "stride"])
+@triton.jit(do_not_specialize=["level", "stride", "parts"])
 def _attend(
-    q, kv, entry, positions, reached, above, below, answer, q_stride, kv_stride, columns, levels, stride, level,
-    squared, scale,
-    FIRST: tl.constexpr, HEADS: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr,
+    q, kv, cos, sin, entry, positions, reached, above, below, answer, q_stride, kv_stride, columns, levels, stride,
+    level, parts, squared, scale,
+    FIRST: tl.constexpr, HEADS: tl.constexpr, EACH: tl.constexpr, D: tl.constexpr, LEVELS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """One head of one view: its rows of level <= `level` attend to those of one level more. above, below: where the
-    view's rows begin in this layer and in the one below. The heads of a view follow each other: rows lie head by head,
-    and are then read from end to end at about the same time."""
-    view, head = (tl.program_id(0) // HEADS).to(tl.int64), tl.program_id(0) % HEADS
+    """EACH heads of some rows of one view, which share the work of finding who is near whom: of `parts` programs each
+    takes every so many blocks of its rows. Rows of level <= `level` attend to those of one level more. above, below:
+    where the view's rows begin in this layer and in the one below. The programs of a view follow each other: they read
+    the same keys at about the same time.
+
+    Beyond the last row that one asks again, and beyond the last key that one is read again, and nobody is near it.
+    """
+    WIDTH: tl.constexpr = HEADS * D
+    GROUPS: tl.constexpr = HEADS // EACH
+    group, part = tl.program_id(0) % GROUPS, tl.program_id(0) // GROUPS % parts
+    view = (tl.program_id(0) // GROUPS // parts).to(tl.int64)
     entry, reached = entry + view * columns, reached + view
     above, below = tl.load(above + view), tl.load(below + view)
     each = tl.arange(0, LEVELS)
     ends = tl.load(reached + each * stride, mask=each < levels, other=2147483647)
     asking, known = tl.load(reached + level * stride), tl.load(reached + (level + 1) * stride)
-    across = head * D + tl.arange(0, D)[None, :]
-    for first in range(0, asking, QUERIES):
-        i = first + tl.arange(0, QUERIES)
-        there = i < asking
-        e = tl.load(entry + i, mask=there, other=0)
-        asks = e if FIRST else below + i
-        query = tl.load(q + asks[:, None] * q_stride + across, mask=there[:, None], other=0.0)
+    across = group * (EACH * D) + tl.arange(0, D)[None, :]
+    for first in range(part * QUERIES, asking, parts * QUERIES):
+        row = first + tl.arange(0, QUERIES)
+        i = tl.minimum(row, asking - 1)
+        e = tl.load(entry + i)
+        asks = q + (e if FIRST else below + i)[:, None] * q_stride + across
+        given = ()
+        for head in tl.static_range(EACH):
+            given = given + (tl.load(asks + head * D),)
+        if cos is not None:
+            phase = e[:, None] * (D // 2) + tl.arange(0, D // 2)[None, :]
+            c, s = tl.load(cos + phase), tl.load(sin + phase)
         x, y = tl.load(positions + 2 * e), tl.load(positions + 2 * e + 1)
+        tl.debug_barrier()  # or the compiler reads queries when it needs them, and waits twice
         # A row sees none that is more than one level away from its own.
         lowest = tl.sum((ends <= first).to(tl.int32), 0)
-        highest = tl.sum((ends <= tl.minimum(first + QUERIES, asking) - 1).to(tl.int32), 0)
+        furthest = tl.sum((ends <= tl.minimum(first + QUERIES, asking) - 1).to(tl.int32), 0)
         begin = tl.load(reached + (lowest - 2) * stride, mask=lowest > 1, other=0)
-        end = tl.minimum(tl.load(reached + tl.minimum(highest + 1, levels - 1) * stride), known)
-        top = tl.full([QUERIES], -1e30, tl.float32)  # finite: the first keys may all be out of sight
-        total = tl.zeros([QUERIES], tl.float32)
-        found = tl.zeros([QUERIES, D], tl.float32)
-        for start in range(begin // KEYS * KEYS, end, KEYS):
-            j = start + tl.arange(0, KEYS)
-            present = j < end
-            other = tl.load(entry + j, mask=present, other=0)
-            row = other if FIRST else below + j
-            at = kv + row[:, None] * kv_stride + across
-            key = tl.load(at, mask=present[:, None], other=0.0)
-            value = tl.load(at + HEADS * D, mask=present[:, None], other=0.0)
+        end = tl.minimum(tl.load(reached + tl.minimum(furthest + 1, levels - 1) * stride), known)
+        queries, highest, total, found = (), (), (), ()
+        for head in tl.static_range(EACH):
+            query = given[head]
+            if cos is not None:
+                query = turned_aside(query, c, s, columns)
+            queries = queries + (query,)
+            highest = highest + (tl.full([QUERIES], -1e30, tl.float32),)
+            total = total + (tl.zeros([QUERIES], tl.float32),)
+            found = found + (tl.zeros([QUERIES, D], tl.float32),)
+        for start in range(begin, end, KEYS):
+            key = start + tl.arange(0, KEYS)
+            limit = tl.where(key < end, squared, 0.0)
+            j = tl.minimum(key, end - 1)
+            other = tl.load(entry + j)
             from_x, from_y = tl.load(positions + 2 * other), tl.load(positions + 2 * other + 1)
-            near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < squared
-            sees = there[:, None] & present[None, :] & (near | (i[:, None] == j[None, :]))
-            score = tl.dot(query, tl.trans(key), input_precision="ieee")  # of fp32; half precision is what it is
-            score = tl.where(sees, score * scale, float("-inf"))
-            higher = tl.maximum(top, tl.max(score, 1))
-            p = tl.exp2(score - higher[:, None])
-            keep = tl.exp2(top - higher)
-            total = total * keep + tl.sum(p, 1)
-            found = found * keep[:, None] + tl.dot(p.to(value.dtype), value, input_precision="ieee")
-            top = higher
-        total = tl.where(there, total, 1.0)
-        into = answer + (above + i)[:, None] * (HEADS * D) + across
-        tl.store(into, (found / total[:, None]).to(answer.dtype.element_ty), mask=there[:, None])
+            near = apart(x[:, None], y[:, None], from_x[None, :], from_y[None, :]) < limit[None, :]
+            bias = tl.where(near | (i[:, None] == key[None, :]), 0.0, float("-inf"))
+            source = kv + (other if FIRST else below + j)[:, None] * kv_stride + across
+            tops, sums, sights = (), (), ()
+            for head in tl.static_range(EACH):
+                keys = tl.load(source + head * D)
+                values = tl.load(source + WIDTH + head * D)
+                top, weight, seen = looked(
+                    queries[head], keys, values, scale, bias, highest[head], total[head], found[head]
+                )
+                tops, sums, sights = tops + (top,), sums + (weight,), sights + (seen,)
+            highest, total, found = tops, sums, sights
+        into = answer + (above + i)[:, None] * WIDTH + across
+        for head in tl.static_range(EACH):
+            sight = found[head] * (1.0 / total[head][:, None])
+            tl.store(into + head * D, sight.to(answer.dtype.element_ty), mask=(row < asking)[:, None])
 
 
 def fits(width: int, heads: int) -> bool:
@@ -163,6 +189,7 @@ def rows(entry: Tensor, reached: Tensor, begin: Tensor, layer: int, count: int) 
 def attend(
     q: Tensor,
     kv: Tensor,
+    rotation: Rotation | None,
     entry: Tensor,
     reached: Tensor,
     begin: Tensor,
@@ -175,25 +202,28 @@ def attend(
     """Every row's query over the keys and values of those that it sees: [count, d]; of rows that no view has anything.
 
     entry [V, C] and reached [L + 1, V] as `levels` gives them. begin [L + 1, V] int64: where each view's rows of a
-    level and lower ones begin. q and kv are those of the rows below, in the first layer of entries.
+    level and lower ones begin. q and kv are those of the rows below, in the first layer of entries. rotation: the
+    phases of entries [U, d_a/2] that queries are turned by here, and keys have been (None: by nothing).
     """
     level, d, levels = len(reached) - 1 - layer, q.shape[1], len(reached)
-    answer = torch.empty((count, d), dtype=q.dtype, device=q.device)
-    _attend[(len(entry) * heads,)](
-        q, kv, entry, positions, reached, begin[level], begin[level + 1], answer, q.stride(0), kv.stride(0),
-        entry.shape[1], levels, reached.stride(0), level, radius * radius, (d // heads) ** -0.5 / math.log(2),
-        FIRST=layer == 1, HEADS=heads, D=d // heads, LEVELS=triton.next_power_of_2(levels),
-        **_shape(count / len(entry), layer == 1, d // heads, q.dtype), **_EXACT,
+    answer, each = torch.empty((count, d), dtype=q.dtype, device=q.device), count / len(entry)
+    cos, sin = (None, None) if rotation is None else (table.contiguous() for table in rotation)
+    shape = _shape(each, layer == 1, heads, d // heads, q.dtype)
+    parts = math.ceil(each / shape["QUERIES"])
+    _attend[(len(entry) * (heads // shape["EACH"]) * parts,)](
+        q, kv, cos, sin, entry, positions, reached, begin[level], begin[level + 1], answer, q.stride(0), kv.stride(0),
+        entry.shape[1], levels, reached.stride(0), level, parts, radius * radius, (d // heads) ** -0.5 / math.log(2),
+        FIRST=layer == 1, HEADS=heads, D=d // heads, LEVELS=triton.next_power_of_2(levels), **shape, **_EXACT,
     )  # fmt: skip
     return answer
 
 
-def _shape(each: float, first: bool, width: int, dtype: torch.dtype) -> dict[str, int]:
-    """Queries and keys of a program at a time, and its warps, where views have so many rows each and heads are so wide:
-    the fastest of those tried on an H200. The first layer has the most keys, about as many as a robot knows."""
+def _shape(each: float, first: bool, heads: int, width: int, dtype: torch.dtype) -> dict[str, int]:
+    """Queries, keys and heads of a program at a time, and its warps, where views have so many rows each and heads are
+    so wide: the fastest of those tried on an H200."""
     if dtype == torch.float32:
         queries = min(64, max(16, triton.next_power_of_2(math.ceil(each))))
-        return {"QUERIES": queries, "KEYS": 32, "num_warps": 2 if queries == 16 else 4}
-    if each <= _FEW:
-        return {"QUERIES": 16, "KEYS": 32, "num_warps": 1}
-    return {"QUERIES": 64, "KEYS": 128 * 64 // max(64, width) if first else 32, "num_warps": 4}
+        return {"QUERIES": queries, "KEYS": 32, "EACH": 1, "num_warps": 2 if queries == 16 else 4}
+    queries, keys, most, warps = _FIRST if first else _MANY if each > _FEW else _LAST
+    most = min(heads, most if width <= 64 else 1)  # wider ones find no room in registers
+    return {"QUERIES": queries, "KEYS": keys, "EACH": most, "num_warps": warps, "num_stages": 2}

@@ -144,6 +144,29 @@ def turned(x, cos, sin):
 
 
 @triton.jit
+def turned_aside(query, cos, sin, rows):
+    """Queries turned, behind a branch that is always taken. Where Triton sees that an operand of a product is joined of
+    two parts, it lays out both operands for other numbers, and a sixth of the loop would be moves."""
+    if rows > 0:
+        query = turned(query, cos, sin)
+    return query
+
+
+@triton.jit
+def looked(query, keys, values, scale, bias, highest, total, found):
+    """What queries have found when they have looked at some more keys: the highest score of each, the sum of its
+    weights, and of the values times these. Weights are powers of 2. bias: 0 where a query sees a key, elsewhere
+    -infinity; the highest score is finite from the start, for the first keys may all be out of sight."""
+    # The precision is that of products of fp32: half precision is what it is.
+    score = tl.fma(tl.dot(query, tl.trans(keys), input_precision="ieee"), scale, bias)
+    top = tl.maximum(highest, tl.max(score, 1))
+    p = tl.exp2(score - top[:, None])
+    keep = tl.exp2(highest - top)
+    found = tl.dot(p.to(values.dtype), values, found * keep[:, None], input_precision="ieee")
+    return top, total * keep + tl.sum(p, 1), found
+
+
+@triton.jit
 def _turn(x, cos, sin, entry, rows, stride, HEADS: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = row[:, None] < rows

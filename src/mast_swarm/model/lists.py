@@ -214,6 +214,15 @@ def projected(
     return q, kv
 
 
+def keys_turned(attention: Attention, h: Tensor, rotation: Rotation | None, entry: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries [n, d], keys and values [n, 2 d] of all rows of h [n, d], without gradients. Keys alone are turned as in
+    `projected`: who reads a query but once turns it there."""
+    qkv, d = linear(attention.qkv, h), h.shape[1]
+    if rotation is not None:
+        turn_rows(qkv[:, d : 2 * d], rotation, entry, attention.heads)
+    return qkv[:, :d], qkv[:, d:]
+
+
 # Sums may be reordered, so that they run in vector registers; infinities and NaN keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 

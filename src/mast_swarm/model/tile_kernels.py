@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mast_swarm.model.encoding import Rotation
-from mast_swarm.model.list_kernels import turned
+from mast_swarm.model.list_kernels import looked, turned_aside
 from mast_swarm.space._gpu import apart
 
 # Tokens of a tile, keys at a time, warps of a program; heads of a program, at most. (1,000,000 tokens of 4 heads of 64
@@ -34,15 +34,6 @@ def _hull(begin, end, r, there, rows):
     first = tl.load(begin + 3 * r, mask=there, other=0).to(tl.int32)
     last = tl.load(end + 3 * r, mask=there, other=0).to(tl.int32)
     return tl.min(tl.where(last > first, first, rows), 0), tl.max(tl.where(last > first, last, 0), 0)
-
-
-@triton.jit
-def _turned_aside(query, cos, sin, rows):
-    """Queries turned, behind a branch that is always taken. Where Triton sees that an operand of a product is joined of
-    two parts, it lays out both operands for other numbers, and a sixth of the loop would be moves."""
-    if rows > 0:
-        query = turned(query, cos, sin)
-    return query
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -93,9 +84,9 @@ def _attend_tiles(
     for head in tl.static_range(EACH):
         query = given[head]
         if cos is not None:
-            query = _turned_aside(query, c, s, rows)
+            query = turned_aside(query, c, s, rows)
         queries = queries + (query,)
-        highest = highest + (tl.full([QUERIES], float("-inf"), tl.float32),)
+        highest = highest + (tl.full([QUERIES], -1e30, tl.float32),)
         total = total + (tl.zeros([QUERIES], tl.float32),)
         found = found + (tl.zeros([QUERIES, D], tl.float32),)
     for start in range(0, every, KEYS):
@@ -116,14 +107,10 @@ def _attend_tiles(
         for head in tl.static_range(EACH):
             keys = tl.load(source + head * D)
             values = tl.load(source + WIDTH + head * D)
-            score = tl.fma(tl.dot(queries[head], tl.trans(keys)), scale * _LOG2E, bias)
-            top = tl.maximum(highest[head], tl.max(score, 1))
-            safe = tl.where(top == float("-inf"), 0.0, top)  # a row that has seen nobody near yet
-            p = tl.exp2(score - safe[:, None])
-            keep = tl.exp2(highest[head] - safe)
-            above = above + (top,)
-            sums = sums + (total[head] * keep + tl.sum(p, 1),)
-            sights = sights + (tl.dot(p.to(values.dtype), values, found[head] * keep[:, None]),)
+            top, weight, seen = looked(
+                queries[head], keys, values, scale * _LOG2E, bias, highest[head], total[head], found[head]
+            )
+            above, sums, sights = above + (top,), sums + (weight,), sights + (seen,)
         highest, total, found = above, sums, sights
     into = row * WIDTH + wide[None, :]
     for head in tl.static_range(EACH):

@@ -24,10 +24,10 @@ from mast_swarm import steady
 from mast_swarm.errors import MastError, unknown
 from mast_swarm.kernels import USABLE, failed, on_gpu, tried
 from mast_swarm.model import lists as listed
-from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of, linear
+from mast_swarm.model.attention import Attention, Pattern, all_pairs, half_of
 from mast_swarm.model.config import PolicyConfig
 from mast_swarm.model.encoding import Rotation, rotate
-from mast_swarm.model.lists import Lists, attend_lists, projected, turn_rows
+from mast_swarm.model.lists import Lists, attend_lists, keys_turned, projected, turn_rows
 from mast_swarm.space.cells import Cells
 from mast_swarm.space.neighbours import pairs_within
 
@@ -121,22 +121,19 @@ class Tiled(Ordered):
     radius: float
 
     def attend(self, attention: Attention, h: Tensor) -> Tensor:
-        qkv, heads, d = linear(attention.qkv, h.flatten(0, 1)), attention.heads, h.shape[2]
-        q, kv = qkv[:, :d], qkv[:, d:]
-        self._turn(kv[:, :d], heads)
+        rows, heads = h.flatten(0, 1), attention.heads
+        q, kv = keys_turned(attention, rows, self.rotation, torch.arange(len(rows), device=h.device))
         given = (self.rotation, self.place, self.label, *self.runs, h.shape[1], self.radius * self.radius, heads)
         found = tried(_TILES, lambda: tiles.attend_tiles(q, kv, *given), lambda: self._by_lists(q, kv, heads))
         return cast(Tensor, found).view_as(h)
 
-    def _turn(self, x: Tensor, heads: int) -> None:
-        if self.rotation is not None:
-            turn_rows(x, self.rotation, torch.arange(len(x), device=x.device), heads)
-
     def _by_lists(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
         """For the layers of the very pass in which tiles failed; those after it are given lists."""
-        self._turn(q, heads)
+        every = torch.arange(len(q), device=q.device)
+        if self.rotation is not None:
+            turn_rows(q, self.rotation, every, heads)
         lists = Lists(*listed.kernels.neighbours(self.place, self.label, *self.runs, self.radius * self.radius))
-        return attend_lists(q, torch.arange(len(q), device=q.device), kv, lists, heads)
+        return attend_lists(q, every, kv, lists, heads)
 
 
 @dataclass(frozen=True)
