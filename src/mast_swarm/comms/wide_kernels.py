@@ -17,10 +17,14 @@ from mast_swarm.space._gpu import apart
 
 MOST_COLUMNS = 4096  # of a view that one program holds
 _FRONT = 8  # entries of the last level at a time
-# Queries, keys and heads of a program at a time, and its warps, in half precision: in the first layer, which has the
-# most keys, about as many as a robot knows; in others where views have many rows; and where they have _FEW or fewer.
-_FIRST, _MANY, _LAST = (32, 32, 2, 2), (32, 32, 2, 2), (16, 16, 2, 1)
-_FEW = 32
+# Queries, keys and heads of a program at a time, and its warps, in half precision, where views have more than so many
+# rows each: large blocks read keys less often, and small ones see fewer levels and are less padded. Warps that share
+# fewer queries than a head is wide would divide keys among themselves, which takes sums across warps.
+_SHAPES = {
+    96: (64, 32, 2, 4),
+    32: (16, 16, 2, 1),
+    0: (16, 16, 2, 1),
+}
 _BLOCK = 128  # rows of a view that are listed at a time
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
@@ -208,7 +212,7 @@ def attend(
     level, d, levels = len(reached) - 1 - layer, q.shape[1], len(reached)
     answer, each = torch.empty((count, d), dtype=q.dtype, device=q.device), count / len(entry)
     cos, sin = (None, None) if rotation is None else (table.contiguous() for table in rotation)
-    shape = _shape(each, layer == 1, heads, d // heads, q.dtype)
+    shape = _shape(each, heads, d // heads, q.dtype)
     parts = math.ceil(each / shape["QUERIES"])
     _attend[(len(entry) * (heads // shape["EACH"]) * parts,)](
         q, kv, cos, sin, entry, positions, reached, begin[level], begin[level + 1], answer, q.stride(0), kv.stride(0),
@@ -218,12 +222,12 @@ def attend(
     return answer
 
 
-def _shape(each: float, first: bool, heads: int, width: int, dtype: torch.dtype) -> dict[str, int]:
+def _shape(each: float, heads: int, width: int, dtype: torch.dtype) -> dict[str, int]:
     """Queries, keys and heads of a program at a time, and its warps, where views have so many rows each and heads are
     so wide: the fastest of those tried on an H200."""
     if dtype == torch.float32:
         queries = min(64, max(16, triton.next_power_of_2(math.ceil(each))))
         return {"QUERIES": queries, "KEYS": 32, "EACH": 1, "num_warps": 2 if queries == 16 else 4}
-    queries, keys, most, warps = _FIRST if first else _MANY if each > _FEW else _LAST
+    queries, keys, most, warps = next(shape for rows, shape in _SHAPES.items() if each > rows)
     most = min(heads, most if width <= 64 else 1)  # wider ones find no room in registers
     return {"QUERIES": queries, "KEYS": keys, "EACH": most, "num_warps": warps, "num_stages": 2}
