@@ -406,6 +406,26 @@ def test_steady_work_keeps_the_sizes_of_cells_and_the_width_of_keys(kind, monkey
 
 
 @pytest.mark.kernels
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy's, in the interpreter
+@pytest.mark.parametrize("batch", [2, 3])  # with narrow keys, and with wide ones
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_steady_work_on_one_environment_with_a_bad_position_leaves_the_others_right(bad, batch, monkeypatch):
+    """Nobody asks there whether positions are finite. Nor does anyone search all the rows that there could be."""
+    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    points, radius = scatter("uniform", batch, few(300, 20), 3), 200.0
+    there, work = points.to(DEVICE), steady.Steady(DEVICE)
+    for _ in range(2):
+        with work.granted() if work.answers else work.asking(), torch_cells.still(there):
+            _, index = nearest(there, there, 3, exclude_self=True)
+            (count,) = counts_within(there, (there, radius))
+        there[1, 7, 0] = bad
+    good = [environment for environment in range(batch) if environment != 1]
+    np.testing.assert_array_equal(index.cpu().numpy()[good], expected(points[good], points[good], 3, True)[1])
+    assert torch.equal(count.cpu()[good], torch_dense.count_dense(points[good], points[good], radius**2))
+    assert int(index.min()) >= -1 and int(index.max()) < points.shape[1]
+
+
+@pytest.mark.kernels
 def test_kernels_compare_with_the_radius_in_the_type_of_the_positions():
     points = torch.tensor([[[0.0, 0.0], [0.3, 0.0]]], dtype=torch.float64).to(DEVICE)
     count = counted(points, points, 0.3, squared(0.3, torch.float64))

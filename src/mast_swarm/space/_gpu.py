@@ -34,7 +34,10 @@ def apart(x, y, from_x, from_y):
 def _keys(
     points, low, high, wanted, origin, side, size, key, count, n, AXIS: tl.constexpr, POINTS: tl.constexpr
 ):  # fmt: skip
-    """The key of each point's cell, and the grid of each environment: as `Cells.build` says it in torch."""
+    """The key of each point's cell, and the grid of each environment: as `Cells.build` says it in torch.
+
+    An environment with NaN or infinity in it has its cells too, so that the keys of others stay where they are looked
+    for."""
     p = tl.program_id(0).to(tl.int64) * POINTS + tl.arange(0, POINTS)
     p = tl.minimum(p, count - 1)  # past the end the last one again
     b = p // n
@@ -43,10 +46,11 @@ def _keys(
     height = tl.load(high + 2 * b + 1).to(tl.float64) - south
     step = tl.maximum(tl.load(wanted + b).to(tl.float64), tl.maximum(width, height) / (2**AXIS - 2))
     step = tl.maximum(step, 1e-290)
-    columns, rows = tl.floor(width / step).to(tl.int64) + 1, tl.floor(height / step).to(tl.int64) + 1
+    columns = tl.maximum(tl.floor(width / step).to(tl.int64), 0) + 1
+    rows = tl.maximum(tl.floor(height / step).to(tl.int64), 0) + 1
     x, y = tl.load(points + 2 * p).to(tl.float64) - west, tl.load(points + 2 * p + 1).to(tl.float64) - south
-    column = tl.minimum(tl.floor(x / step).to(tl.int64), columns - 1)
-    row = tl.minimum(tl.floor(y / step).to(tl.int64), rows - 1)
+    column = tl.minimum(tl.maximum(tl.floor(x / step).to(tl.int64), 0), columns - 1)
+    row = tl.minimum(tl.maximum(tl.floor(y / step).to(tl.int64), 0), rows - 1)
     tl.store(key + p, ((b << AXIS | row) << AXIS | column).to(key.dtype.element_ty))
     first = p == b * n
     tl.store(origin + 2 * b, west, mask=first)
@@ -58,8 +62,9 @@ def _keys(
 
 @triton.jit
 def _cell(place, side, cells):
-    """The cell so far from the grid's corner along an axis: the nearest where that is outside."""
-    return tl.minimum(tl.maximum(tl.floor(place / side), 0.0), (cells - 1).to(tl.float64)).to(tl.int64)
+    """The cell so far from the grid's corner along an axis: the nearest where that is outside, the first of NaN."""
+    at = tl.floor(place / side)
+    return tl.minimum(tl.where(at > 0, at, 0.0), (cells - 1).to(tl.float64)).to(tl.int64)
 
 
 @triton.jit
@@ -160,9 +165,9 @@ def _nearest(
                 best = tl.where(put, d[None, :], best)
                 names = tl.where(put, name[None, :], names)
         # Proven: nearer than anything outside the cells looked at.
-        gap = tl.minimum(_free(east, column, step, columns, reach), _free(north, row, step, rows, reach))
-        gap = tl.maximum(gap - SLACK * step, 0.0)
-        open = open & (tl.max(best, 0) * (1 + SLACK) >= gap * gap) & (gap < float("inf"))
+        free = tl.minimum(_free(east, column, step, columns, reach), _free(north, row, step, rows, reach))
+        gap = tl.maximum(free - SLACK * step, 0.0)
+        open = open & (tl.max(best, 0) * (1 + SLACK) >= gap * gap) & (free < float("inf"))
         reach *= 2
     tl.store(unproven + w, open.to(tl.uint8))
     for rank in tl.static_range(K):

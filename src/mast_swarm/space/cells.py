@@ -70,9 +70,9 @@ class Cells:
             origin = low.double()
             extent = high.double() - origin
             side = torch.maximum(side.double(), extent.amax(-1) / (2**axis - 2)).clamp_min(1e-290)
-            size = (extent / side[:, None]).floor().long() + 1
+            size = (extent / side[:, None]).floor().long().clamp_min(0) + 1
             cell = ((points.double() - origin[:, None]) / side[:, None, None]).floor().long()
-            cell = torch.minimum(cell, size[:, None] - 1)
+            cell = torch.minimum(cell.clamp_min(0), size[:, None] - 1)  # NaN has a cell too: see `_gpu`
             environment = torch.arange(len(points), device=points.device)[:, None]
             key = ((environment << axis | cell[..., 1]) << axis | cell[..., 0]).reshape(-1).to(kind)
         key, order = key.sort(stable=True)
