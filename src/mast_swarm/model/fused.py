@@ -24,6 +24,7 @@ from mast_swarm.model.list_kernels import turned
 
 _BLOCK, _WARPS = 64, 4  # where the tokens do not fit in one block
 _WHOLE = 128  # tokens that do
+_KEYS = 32  # keys at a time of a program that finds gradients, of those
 _SEEING = 32  # rows of a program that finds who sees whom
 _LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -261,38 +262,50 @@ def _backward_queries(
 
 @triton.jit
 def _backward_whole(
-    qkv, cos, sin, bits, logsum, grad, grad_qkv, sums, tokens, words, scale,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, cos, sin, bits, out, logsum, grad, grad_qkv, sums, tokens, words, scale,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """All gradients of a head of an environment at once, where its tokens fit in one block: everything is read once.
-    And their sums over the tokens, which are this environment's share of the gradient of the projection's bias."""
+    And their sums over the tokens, which are this environment's share of the gradient of the projection's bias.
+
+    It takes some keys at a time, with all queries: all pairs at once would leave a processor no room for a second
+    program, and one alone mostly waits."""
     E: tl.constexpr = D // 2
     WIDTH: tl.constexpr = HEADS * D
     rows, wide = tl.arange(0, BLOCK), tl.arange(0, D)
     which = tl.program_id(0)
     grad_qkv += (which // HEADS).to(tl.int64) * tokens * (3 * WIDTH) + which % HEADS * D
     sums += (which // HEADS).to(tl.int64) * (3 * WIDTH) + which % HEADS * D
-    grad, logsum = _outputs_of(which, grad, logsum, tokens, HEADS, D)
+    grad, _ = _outputs_of(which, grad, logsum, tokens, HEADS, D)
     qkv, cos, sin, bits = _inputs_of(which, qkv, cos, sin, bits, tokens, words, HEADS, D)
+    out, logsum = _outputs_of(which, out, logsum, tokens, HEADS, D)
     c, s = _load_phases(cos, sin, rows, tokens, E)
     q = _load_turned(qkv, rows, tokens, 3 * WIDTH, c, s, D)
-    k = _load_turned(qkv + WIDTH, rows, tokens, 3 * WIDTH, c, s, D)
-    a = _scores(q, k, bits, rows, 0, tokens, words, BLOCK)
-    lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
-    p = tl.exp2(tl.fma(a, scale * _LOG2E, -lse[:, None]))
     dy = _load_rows(grad, rows, wide, tokens, WIDTH)
-    dv = tl.dot(tl.trans(p.to(dy.dtype)), dy)
-    _store_rows(grad_qkv + 2 * WIDTH, rows, wide, tokens, 3 * WIDTH, dv)
-    tl.store(sums + 2 * WIDTH + wide, tl.sum(dv, 0))
-    v = _load_rows(qkv + 2 * WIDTH, rows, wide, tokens, 3 * WIDTH)
-    dp = tl.dot(dy, tl.trans(v))
-    ds = (p * (dp - tl.sum(p * dp, 1)[:, None])).to(q.dtype)
-    dq = _turned_back(tl.dot(ds, k) * scale, c, s)
+    tl.store(sums + 2 * WIDTH + wide, tl.sum(dy.to(tl.float32), 0))  # each query's weights of the values sum to 1
+    delta = tl.sum(dy.to(tl.float32) * _load_rows(out, rows, wide, tokens, WIDTH).to(tl.float32), 1)
+    lse = tl.load(logsum + rows, mask=rows < tokens, other=0.0)
+    dq = tl.zeros([BLOCK, D], tl.float32)
+    of_k = tl.zeros([D], tl.float32)
+    for start in range(0, tokens, KEYS):
+        columns = start + tl.arange(0, KEYS)
+        kc, ks = _load_phases(cos, sin, columns, tokens, E)
+        k = _load_turned(qkv + WIDTH, columns, tokens, 3 * WIDTH, kc, ks, D)
+        v = _load_rows(qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH)
+        a = _scores(q, k, bits, rows, start, tokens, words, KEYS)
+        p = tl.exp2(tl.fma(a, scale * _LOG2E, -lse[:, None]))
+        dv = tl.dot(tl.trans(p.to(dy.dtype)), dy)
+        _store_rows(grad_qkv + 2 * WIDTH, columns, wide, tokens, 3 * WIDTH, dv)
+        ds = (p * (tl.dot(dy, tl.trans(v)) - delta[:, None])).to(q.dtype)
+        dk = _turned_back(tl.dot(tl.trans(ds), q) * scale, kc, ks)
+        _store_rows(grad_qkv + WIDTH, columns, wide, tokens, 3 * WIDTH, dk)
+        of_k += tl.sum(dk, 0)
+        dq = tl.dot(ds, k, dq)
+    c, s = _load_phases(cos, sin, rows, tokens, E)  # anew: to keep them would take registers
+    dq = _turned_back(dq * scale, c, s)
     _store_rows(grad_qkv, rows, wide, tokens, 3 * WIDTH, dq)
     tl.store(sums + wide, tl.sum(dq, 0))
-    dk = _turned_back(tl.dot(tl.trans(ds), q) * scale, c, s)
-    _store_rows(grad_qkv + WIDTH, rows, wide, tokens, 3 * WIDTH, dk)
-    tl.store(sums + WIDTH + wide, tl.sum(dk, 0))
+    tl.store(sums + WIDTH + wide, of_k)
 
 
 def takes(tokens: int, head_dim: int) -> bool:
@@ -334,12 +347,17 @@ def attend_backward(
     grad_qkv = torch.empty_like(qkv)
     block, warps = _shape(tokens)
     given, numbers = (qkv, cos, sin, bits), (tokens, bits.shape[2], (width // heads) ** -0.5)
-    shape = {"HEADS": heads, "D": width // heads, "BLOCK": block, "num_warps": warps}
+    shape = {"HEADS": heads, "D": width // heads, "BLOCK": block}
     if tokens <= block:
-        _backward_whole[(batch * heads,)](*given, logsum, grad, grad_qkv, sums, *numbers, **shape)
+        threads = {"num_warps": 8 if shape["D"] > 64 else 4, "num_stages": 1}  # wide heads take registers of more
+        _backward_whole[(batch * heads,)](
+            *given, out, logsum, grad, grad_qkv, sums, *numbers, KEYS=min(block, _KEYS), **shape, **threads
+        )
         return grad_qkv
     for kernel in (_backward_keys, _backward_queries):
-        kernel[(triton.cdiv(tokens, block) * batch * heads,)](*given, out, logsum, grad, grad_qkv, *numbers, **shape)
+        kernel[(triton.cdiv(tokens, block) * batch * heads,)](
+            *given, out, logsum, grad, grad_qkv, *numbers, num_warps=warps, **shape
+        )
     torch.sum(grad_qkv, 1, dtype=torch.float32, out=sums)
     return grad_qkv
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +178,7 @@ class FlatAdamW:
         self.averages = alike(average, policy, but=flat.spans)  # running statistics
         self.leaves = [dict(flat.network.named_parameters())[name] for name in flat.spans]
         self.gradient = torch.zeros_like(flat.half), torch.zeros_like(flat.rest)
-        self._gradients = list(flat.split(*self.gradient).values())
+        self._between = [memory.new_zeros(_APART) for memory in self.gradient]
         self.steps = torch.zeros((), device=rate.device)
         self.mean, self.square = torch.zeros_like(flat.weights), torch.zeros_like(flat.weights)
         means, squares = flat.views(self.mean), flat.views(self.square)
@@ -207,11 +207,7 @@ class FlatAdamW:
         """One step down the gradient of the network's loss."""
         found = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         with torch.no_grad():
-            for dtype in {gradient.dtype: None for gradient in self.gradient}:  # one kernel for all of one type
-                both = zip(self._gradients, found, strict=True)
-                pairs = [(into, new) for into, new in both if into.dtype == dtype and new is not None]
-                if pairs:
-                    torch._foreach_copy_([into for into, _ in pairs], [new for _, new in pairs])
+            self._gather(found)
             self.steps += 1
             if gpu is not None and on_gpu(self.steps):
                 tried("AdamW", self._by_kernels, self._plainly)
@@ -219,6 +215,17 @@ class FlatAdamW:
                 self._plainly()
             if self.averages[0] and self.settings.ema is not None:
                 torch._foreach_lerp_(*self.averages, 1 - self.settings.ema)
+
+    def _gather(self, found: Sequence[Tensor | None]) -> None:
+        """The gradients side by side, with zeros in between. Joined, for torch copies lists of tensors 65,536 numbers
+        at a time, each piece by one program."""
+        pieces: list[list[Tensor]] = [[], []]
+        for leaf, (begin, _), gradient in zip(self.leaves, self.flat.spans.values(), found, strict=True):
+            which, whole = int(begin >= self.flat.border), torch.zeros_like(leaf) if gradient is None else gradient
+            pieces[which] += [whole.flatten(), self._between[which][: -leaf.numel() % _APART]]
+        for into, parts in zip(self.gradient, pieces, strict=True):
+            if parts:
+                torch.cat(parts, out=into)
 
     def _by_kernels(self) -> None:
         flat, how = self.flat, self.settings
