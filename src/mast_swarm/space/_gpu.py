@@ -36,8 +36,7 @@ def _keys(
 ):  # fmt: skip
     """The key of each point's cell, and the grid of each environment: as `Cells.build` says it in torch.
 
-    An environment with NaN or infinity in it has its cells too, so that the keys of others stay where they are looked
-    for."""
+    An environment with NaN or infinity in it has no cells to look in; its keys stay between those of the others."""
     p = tl.program_id(0).to(tl.int64) * POINTS + tl.arange(0, POINTS)
     p = tl.minimum(p, count - 1)  # past the end the last one again
     b = p // n
@@ -46,11 +45,12 @@ def _keys(
     height = tl.load(high + 2 * b + 1).to(tl.float64) - south
     step = tl.maximum(tl.load(wanted + b).to(tl.float64), tl.maximum(width, height) / (2**AXIS - 2))
     step = tl.maximum(step, 1e-290)
-    columns = tl.maximum(tl.floor(width / step).to(tl.int64), 0) + 1
-    rows = tl.maximum(tl.floor(height / step).to(tl.int64), 0) + 1
+    finite = width + height < float("inf")
+    columns = tl.where(finite, tl.floor(width / step).to(tl.int64) + 1, 0)
+    rows = tl.where(finite, tl.floor(height / step).to(tl.int64) + 1, 0)
     x, y = tl.load(points + 2 * p).to(tl.float64) - west, tl.load(points + 2 * p + 1).to(tl.float64) - south
-    column = tl.minimum(tl.maximum(tl.floor(x / step).to(tl.int64), 0), columns - 1)
-    row = tl.minimum(tl.maximum(tl.floor(y / step).to(tl.int64), 0), rows - 1)
+    column = tl.maximum(tl.minimum(tl.floor(x / step).to(tl.int64), columns - 1), 0)
+    row = tl.maximum(tl.minimum(tl.floor(y / step).to(tl.int64), rows - 1), 0)
     tl.store(key + p, ((b << AXIS | row) << AXIS | column).to(key.dtype.element_ty))
     first = p == b * n
     tl.store(origin + 2 * b, west, mask=first)

@@ -49,7 +49,7 @@ class Cells:
     points: Tensor  # [B, N, 2] metres
     origin: Tensor  # [B, 2] lower corner of the points' box, metres
     side: Tensor  # [B] side of a cell, metres
-    size: Tensor  # [B, 2] columns and rows
+    size: Tensor  # [B, 2] columns and rows; 0 where a position is NaN or infinite, so that nobody is found
     key: Tensor  # [B * N] sorted (environment, row, column) of each point's cell
     order: Tensor  # [B * N] flat b * N + j of the point at that place; within a cell by index
 
@@ -70,9 +70,9 @@ class Cells:
             origin = low.double()
             extent = high.double() - origin
             side = torch.maximum(side.double(), extent.amax(-1) / (2**axis - 2)).clamp_min(1e-290)
-            size = (extent / side[:, None]).floor().long().clamp_min(0) + 1
+            size = torch.where(extent.sum(-1, True) < math.inf, (extent / side[:, None]).floor().long() + 1, 0)
             cell = ((points.double() - origin[:, None]) / side[:, None, None]).floor().long()
-            cell = torch.minimum(cell.clamp_min(0), size[:, None] - 1)  # NaN has a cell too: see `_gpu`
+            cell = torch.minimum(cell, size[:, None] - 1).clamp_min(0)
             environment = torch.arange(len(points), device=points.device)[:, None]
             key = ((environment << axis | cell[..., 1]) << axis | cell[..., 0]).reshape(-1).to(kind)
         key, order = key.sort(stable=True)
