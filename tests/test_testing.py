@@ -487,6 +487,17 @@ def test_metrics_and_links_of_batches(world: type[Strolling], what: str) -> None
 # Metrics.
 
 
+class MovingOnMeasuring(Strolling):
+    def metrics(self, state: State) -> Any:
+        state.positions.add_(1.0)
+        return super().metrics(state)
+
+
+def test_measuring_changes_nothing() -> None:
+    (wrong,) = mending(MovingOnMeasuring(Config()))
+    assert wrong.startswith("metrics are finite numbers: metrics changes state.positions in place: a state is a value")
+
+
 class Measured(Strolling):
     def __init__(self, found: Any) -> None:
         super().__init__(Config())

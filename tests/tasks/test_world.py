@@ -202,3 +202,18 @@ def test_settings_that_every_world_has() -> None:
     ):
         with pytest.raises(MastError, match=message):
             Config(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_in_place_keeps_the_state_as_it_is_made(world: Strolling) -> None:
+    state, command = world.reset(SEEDS), torch.full((7, 5, 2), 0.3)
+    after, places = world.step(state, command), state.positions
+    world.advance(state, command)
+    assert state.positions is places and torch.equal(places, after.positions) and torch.equal(state.step, after.step)
+
+    class Doubling(Strolling):
+        def step(self, state, command):  # type: ignore[no-untyped-def]
+            after = super().step(state, command)
+            return replace(after, positions=after.positions.double())
+
+    with pytest.raises(MastError, match=r"positions of the state was torch\.float32"):
+        Doubling(Config()).advance(state, command)

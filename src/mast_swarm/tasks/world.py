@@ -31,13 +31,17 @@ class State:
     step: Tensor  # [B] int64, control periods since the start
 
 
+class Unlike(MastError, RuntimeError):  # the second is what work ends with that cannot be captured
+    """A step gives a state of other types or shapes than it was given."""
+
+
 def overwrite(state: State, after: State) -> None:
     """What `after` has goes into the tensors of `state`, which are of one type and shape for good. Of these it may have
     some itself, under other names: a world may remember where robots were."""
     for name, part in vars(state).items():
         before, now = (f"{one.dtype} {list(one.shape)}" for one in (part, getattr(after, name)))
         if before != now:
-            raise RuntimeError(f"{name} of the state was {before} and is {now} after a step")
+            raise Unlike(f"{name} of the state was {before} and is {now} after a step: keep type and shape")
     held = {part.untyped_storage().data_ptr() for part in vars(state).values()}
     new = {name: part for name, part in vars(after).items() if part is not getattr(state, name)}
     new = {name: part.clone() if part.untyped_storage().data_ptr() in held else part for name, part in new.items()}

@@ -222,7 +222,9 @@ def metrics(world: AnyWorld, task: Task | None) -> Findings:
     """What the world measures, and what the task says of that."""
     state, command = world.reset(SEEDS), _commands(world, 0)
     after = world.step(state, command)
+    kept = copied(state)
     both = world.metrics(state), world.metrics(after)
+    yield from changed(kept, state, "metrics")
     for found in both:
         for name, value in found.items():
             if name in COLUMNS.union(world.config.stated):
