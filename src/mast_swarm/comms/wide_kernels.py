@@ -20,11 +20,7 @@ _FRONT = 8  # entries of the last level at a time
 # Queries, keys and heads of a program at a time, and its warps, in half precision, where views have more than so many
 # rows each: large blocks read keys less often, and small ones see fewer levels and are less padded. Warps that share
 # fewer queries than a head is wide would divide keys among themselves, which takes sums across warps.
-_SHAPES = {
-    96: (64, 32, 2, 4),
-    32: (16, 16, 2, 1),
-    0: (16, 16, 2, 1),
-}
+_SHAPES = {96: (64, 32, 2, 4), 0: (16, 16, 2, 1)}
 _BLOCK = 128  # rows of a view that are listed at a time
 _EXACT = {"enable_fp_fusion": False}  # distances as plain torch rounds them
 
@@ -224,7 +220,7 @@ def attend(
 
 def _shape(each: float, heads: int, width: int, dtype: torch.dtype) -> dict[str, int]:
     """Queries, keys and heads of a program at a time, and its warps, where views have so many rows each and heads are
-    so wide: the fastest of those tried on an H200."""
+    so wide."""
     if dtype == torch.float32:
         queries = min(64, max(16, triton.next_power_of_2(math.ceil(each))))
         return {"QUERIES": queries, "KEYS": 32, "EACH": 1, "num_warps": 2 if queries == 16 else 4}
