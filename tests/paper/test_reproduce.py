@@ -14,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from scipy import stats
 
-from mast_swarm.errors import Terminated
+from mast_swarm.errors import MastError, Terminated
 from mast_swarm.evaluate import run as evaluation
 from mast_swarm.evaluate.config import EvaluateConfig
 from mast_swarm.evaluate.run import Interrupted
@@ -505,21 +505,33 @@ def test_nothing_is_drawn_of_no_cells(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not (tmp_path / "new" / "figures").exists()
 
 
+@pytest.mark.parametrize(
+    ("ends", "status", "told"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; 1 of 2 cells are kept; the same command goes on"),
+        (MastError("no room"), 2, "no room; 1 of 2 cells are kept, and the same command goes on"),
+    ],
+)
 def test_who_is_stopped_is_told_how_it_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ends: BaseException,
+    status: int,
+    told: str,
 ) -> None:
     true, ran = running.run, list[str]()
 
     def second_is_stopped(cell: Cell, *rest: Any) -> Result:
         ran.append(cell.label)
         if len(ran) == 2:
-            raise KeyboardInterrupt
+            raise ends
         return true(cell, *rest)
 
     monkeypatch.setattr(running, "run", second_is_stopped)
     args = ("--only", "lsap", "dhba-8-clusters", "--quick", "--device", "cpu", "--jobs", 1, "--out", tmp_path)
-    assert mast("reproduce", "baselines", *args) == 130
-    assert capsys.readouterr().err == "mast: interrupted; 1 of 2 cells are kept; the same command goes on\n"
+    assert mast("reproduce", "baselines", *args) == status
+    assert capsys.readouterr().err == f"mast: {told}\n"
 
 
 def test_evaluations_of_other_weights_are_not_taken_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

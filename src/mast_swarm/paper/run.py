@@ -192,6 +192,8 @@ def _run_missing(cells: Iterable[Cell], store: Store, config: ReproduceConfig) -
                     forget(cells, scratch)
         if done < total:
             print(f"{config.seconds:g} s are over: {total - done} cells are left, the same command goes on")
+    except MastError as error:
+        raise MastError(f"{error}; {done} of {total} cells are kept, and the same command goes on") from None
     except KeyboardInterrupt as stopped:
         told = f"interrupted; {done} of {total} cells are kept; the same command goes on"
         raise (Terminated if told_by(stopped) == signal.SIGTERM else KeyboardInterrupt)(told) from None
