@@ -108,4 +108,5 @@ def test_the_dense_path_compiles_to_one_graph() -> None:
     for grad in (False, True):
         with torch.set_grad_enabled(grad):
             given = policy.inputs(seen)
-            assert torch.equal(compiled(**given, path="dense"), policy(**given, path="dense"))
+            found, plain = compiled(**given, path="dense"), policy(**given, path="dense")
+            torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-6)

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from mast_swarm import steady
 from mast_swarm.kernels import USABLE, on_gpu
+from mast_swarm.model import cpu_products
 from mast_swarm.model.config import PolicyConfig
+from mast_swarm.model.cpu_products import Layer
 from mast_swarm.model.encoding import Rotation, rotate
 
 if TYPE_CHECKING:
@@ -37,8 +39,15 @@ def in_half(parameter: Tensor, half: torch.dtype) -> Tensor:
     return steady.answer(lambda: parameter.detach().to(half))
 
 
+def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x [..., k] times weight [m, k] plus bias [m], by the quicker library."""
+    return cpu_products.linear(x, Layer(weight, bias)) if cpu_products.takes(x, weight) else F.linear(x, weight, bias)
+
+
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """layer(x), without gradients in steady work by weights that are in half precision already."""
+    if type(layer) is nn.Linear and cpu_products.takes(x, layer.weight):
+        return cpu_products.linear(x, Layer(layer.weight, layer.bias))
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or not steady.running():
         return layer(x)
     half = half_of(x)
@@ -61,7 +70,7 @@ class Attention(nn.Module):
         d = h.shape[1]
         # In the precision of h before they are cut: autocast would convert each piece anew.
         weight, bias = self.qkv.weight.to(h.dtype), self.qkv.bias.to(h.dtype)
-        return F.linear(h[:asked], weight[:d], bias[:d]), F.linear(h, weight[d:], bias[d:])
+        return product(h[:asked], weight[:d], bias[:d]), product(h, weight[d:], bias[d:])
 
 
 class Pattern(ABC):

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from mast_swarm import steady
 from mast_swarm.errors import MastError
 from mast_swarm.kernels import INTERPRETED, USABLE, on_gpu, tried
+from mast_swarm.model import cpu_products
 from mast_swarm.model.attention import Attention, attend, half_of, in_half, linear
+from mast_swarm.model.cpu_products import Layer
 from mast_swarm.model.encoding import Rotation, rotate
 from mast_swarm.threads import compiled
 
@@ -177,12 +179,18 @@ def feed(mlp: nn.Sequential, x: Tensor, given: torch.dtype | None = None) -> Ten
         y = mlp(x.flatten(0, -2)).unflatten(0, x.shape[:-1]) if usual and x.ndim > 2 else mlp(x)
         return y if given is None else y.to(given)
 
+    if not usual:
+        return plain()
+    first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
+    fits = x.shape[-1] == first.in_features and first.out_features == last.in_features  # if not, torch says so
+    if fits and cpu_products.takes(x, first.weight):
+        layers = Layer(first.weight, first.bias, bend.negative_slope), Layer(last.weight, last.bias)
+        return cpu_products.linear(x, *layers).to(given or x.dtype)
     half = half_of(x) if _worth_a_kernel(x) else None
-    if half is not None and usual:
-        first, bend, last = cast("tuple[nn.Linear, nn.LeakyReLU, nn.Linear]", tuple(mlp))
-        fits = x.shape[-1] == first.in_features and first.out_features == last.in_features  # if not, torch says so
-        if fits and products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
-            return tried("two layers", lambda: _fed(x, half, first, bend, last, given), plain)
+    if half is None or not fits:
+        return plain()
+    if products.takes_feed(first.in_features, first.out_features, last.out_features, x.device):
+        return tried("two layers", lambda: _fed(x, half, first, bend, last, given), plain)
     return plain()
 
 
