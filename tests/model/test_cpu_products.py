@@ -15,7 +15,7 @@ import mast_swarm
 from mast_swarm.model import cpu_products
 from mast_swarm.model.cpu_products import Layer
 
-pytestmark = pytest.mark.skipif(cpu_products._linear is None, reason="this torch has no oneDNN")
+pytestmark = pytest.mark.skipif(not cpu_products._works(), reason="this torch has no oneDNN")
 
 
 def drawn(seed: int, *shape: int) -> Tensor:
@@ -102,3 +102,15 @@ def test_a_policy_decides_the_same_without(path: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(cpu_products, "_linear", None)
         plain = policy(features, positions, path=path)
     torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_torch_without_it_keeps_its_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = drawn(0, 300, 16), drawn(1, 8, 16)
+    for missing in (None, lambda *given: torch.zeros(1)):
+        monkeypatch.setattr(cpu_products, "_linear", missing)
+        cpu_products._works.cache_clear()
+        with torch.no_grad():
+            assert not cpu_products.takes(x, weight)
+    monkeypatch.undo()
+    cpu_products._works.cache_clear()
+    assert cpu_products._works()

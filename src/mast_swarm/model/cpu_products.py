@@ -10,6 +10,7 @@ as those of a team, are taken as they are, as long as they are few.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,8 +24,8 @@ _ROWS = (2048, 1024, 512, 256, 128, 64)  # at a time
 _MOST, _REMEMBERED = 64, 1024  # numbers of rows that are taken as they are, and of those that came once
 _again: set[tuple[int, ...]] = set()
 _once: set[tuple[int, ...]] = set()
-# Torch's own compiler calls it, but gives it no public name: where it has gone, MKL stays.
-_linear: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+# Torch's own compiler calls it, but gives it no public name: where it is missing, MKL stays.
+_linear: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
 class Layer(NamedTuple):
@@ -35,11 +36,24 @@ class Layer(NamedTuple):
     slope: float | None = None
 
 
+@cache
+def _works() -> bool:
+    """Whether a product is what it should be."""
+    try:
+        rows, none = torch.tensor([[1.0, -2.0]]), torch.zeros(1)
+        products = [_linear(rows, way * rows, none, "leaky_relu", [0.5], "").item() for way in (1, -1)]
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return False
+    return products == [5.0, -2.5]
+
+
 def takes(x: Tensor, weight: Tensor) -> bool:
     """Whether `linear` takes these rows, [..., k], with first weights [m, k]."""
     if _linear is None or x.device.type != "cpu" or on_gpu(x) or torch.is_grad_enabled():
         return False
     if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or type(x) is not Tensor:
+        return False
+    if not _works():
         return False
     full = x.dtype == weight.dtype == torch.float32
     return full and x.ndim > 1 and x.shape[-1] == weight.shape[1] and x.numel() >= _FEWEST * x.shape[-1] > 0
