@@ -35,10 +35,8 @@ from mast_swarm.paper.cities import FOLDER
 from mast_swarm.space import components
 from mast_swarm.tasks import registry as tasks
 from mast_swarm.train import checkpoint
-from mast_swarm.train.collector import sample_layout
 from mast_swarm.train.config import TrainConfig, changed, from_plain, plain, recipe
 from mast_swarm.train.family import rows_of, trainable_together
-from mast_swarm.train.replay import bytes_of
 from mast_swarm.train.run import train, train_family
 from mast_swarm.train.team import in_half_precision
 from mast_swarm.train.tune_config import TuneConfig
@@ -241,8 +239,8 @@ def _train(cell: Cell, folder: Path, device: str, scratch: Path) -> Result:
         if not stopped and scratch.exists():  # a run whose result was kept, or that never began
             shutil.rmtree(scratch)
         # What the expert gathers before the first update can be gathered again, and a large replay fills anew.
-        kept = not config.collect and bytes_of(sample_layout(config), config.replay) <= _KEPT
-        train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, keep_replay=kept)
+        kept = 0 if config.collect else _KEPT
+        train(config, scratch, resume=stopped, device=device, checkpoint_seconds=60.0, largest_replay=kept)
         (scratch / _ENDED).touch()
     rows = [json.loads(line) for line in (scratch / "metrics.jsonl").read_text().splitlines()]
     files = {name: (scratch / "best" / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}

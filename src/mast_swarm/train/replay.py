@@ -13,11 +13,6 @@ from mast_swarm.errors import MastError
 Layout = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape of one sample, dtype
 
 
-def bytes_of(layout: Layout, capacity: int) -> int:
-    """What so many samples take."""
-    return capacity * sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
-
-
 class Replay:
     """Fields [copies * capacity, ...]. How much is filled is a tensor too, so that pushing and drawing can be captured.
 
@@ -26,7 +21,7 @@ class Replay:
 
     def __init__(self, layout: Layout, capacity: int, device: torch.device, copies: int = 1) -> None:
         self.capacity, self.copies = capacity, copies
-        size = copies * bytes_of(layout, capacity)
+        size = copies * capacity * sum(torch.Size(shape).numel() * kind.itemsize for shape, kind in layout.values())
         if size > 0.8 * _memory(device):
             raise MastError(
                 f"a replay of {copies * capacity} samples needs {size / 1e9:.1f} GB and {device.type} memory has "

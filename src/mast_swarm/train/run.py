@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
+import math
 import os
 import signal
 import threading
@@ -44,6 +45,7 @@ def train(
     device: str = "auto",
     checkpoint_seconds: float = 60.0,
     keep_replay: bool = True,
+    largest_replay: float = math.inf,
     **settings: Any,
 ) -> Path:
     """Train to the end, from the start or from where `out` stands; gives the folder of the run.
@@ -53,7 +55,8 @@ def train(
     as a NavigationConfig(...). `mast train TASK --help` lists them all. To resume, None; `epochs` may then be another.
 
     Ctrl-C and SIGTERM end the step, write a checkpoint and raise `mast_swarm.train.trainer.Stopped`; a second one stops
-    at once. checkpoint_seconds: longest time between two checkpoints.
+    at once. checkpoint_seconds: longest time between two checkpoints. largest_replay: bytes above which they leave the
+    replay out.
     """
     wanted: TrainConfig | None
     if isinstance(config, str):
@@ -68,7 +71,7 @@ def train(
         raise MastError("nothing to train: give a task and a recipe")
     with _processes(pick_device(device)) as place, contextlib.ExitStack() as at_end:
         folder = _agreed_folder(None if out is None else Path(out), resume, at_end)
-        options = RunOptions(folder, place, checkpoint_seconds, keep_replay)
+        options = RunOptions(folder, place, checkpoint_seconds, keep_replay, largest_replay)
         try:
             with _plain_errors(folder, "lower --batch, --environments or --replay"):
                 if resume:
@@ -218,7 +221,7 @@ def _progress(trainer: Trainer) -> Iterator[tuple[Told, Told]]:
 
     console, options = Console(), trainer.options
     whole, less = (f"{size / 1e6:,.0f} MB" for size in trainer.checkpoint_bytes())
-    kept = f"about {whole} with the replay" if options.keep_replay else f"{less} (with the replay {whole})"
+    kept = f"about {whole} with the replay" if trainer.keeps_replay else f"{less} (with the replay {whole})"
     told = [f"run: {options.out}; checkpoint: {kept}"]
     if (options.out / "config.json").exists():
         there = (options.out / checkpoint.FILE).exists()

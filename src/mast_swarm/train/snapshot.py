@@ -60,7 +60,7 @@ def write(run: Trainer, more: dict[str, Any]) -> bool:
             run.unkept = str(what)
     if run.processes.agreed(run.midway and "expert" not in about):
         return False
-    if run.options.keep_replay:
+    if run.keeps_replay:
         tensors |= {f"replay.{k}": v for k, v in run.replay.tensors().items()}
     out, name = run.options.out, _name(run)
     if not run.processes.first:

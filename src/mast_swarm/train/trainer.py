@@ -45,6 +45,7 @@ class RunOptions:
     device: torch.device
     checkpoint_seconds: float = 60.0  # longest time between two checkpoints, but for the step that it falls into
     keep_replay: bool = True  # whether checkpoints hold the replay; without it a resumed run fills it anew
+    largest_replay: float = math.inf  # bytes above which they do not
 
 
 class Stopped(KeyboardInterrupt):
@@ -272,6 +273,11 @@ class Trainer:
             self.written = time.monotonic()
             self.cost = self.written - began
 
+    @property
+    def keeps_replay(self) -> bool:
+        """Whether checkpoints hold the replay."""
+        return self.options.keep_replay and self.replay.nbytes <= self.options.largest_replay
+
     def checkpoint_bytes(self) -> tuple[int, int]:
         """About how large one process's checkpoint gets: with the replay, and without."""
         return snapshot.size(self)
@@ -298,7 +304,7 @@ class Trainer:
         """Find out before training, not after, whether the results can be written."""
         if self.processes.first:
             whole, less = self.checkpoint_bytes()
-            needed = self.processes.count * (whole if self.options.keep_replay else less)
+            needed = self.processes.count * (whole if self.keeps_replay else less)
             folder.prepare(self.options.out, self.config, self.finished, needed)
 
     def _keep_policy(self, name: str) -> None:
