@@ -1,7 +1,7 @@
 """Imitation learning: rollouts, replay, updates, checkpoints. The package itself can be called:
 
     mast_swarm.train(TASK, out=None, *, recipe="best", resume=False, device="auto", checkpoint_seconds=60.0,
-                     keep_replay=True, **settings) -> folder of the run
+                     keep_replay=True, largest_replay=inf, **settings) -> folder of the run
 
     mast_swarm.train("navigation", recipe="tiny", epochs=5, agents=10)   # settings by name, as on the command line
     mast_swarm.train(None, "runs/mine", resume=True, epochs=10)          # goes on, longer than it was meant to
