@@ -189,7 +189,7 @@ def training() -> str:
         f"**500 epochs of the paper: {found['all_epochs_s']:.0f} s, aim 200 s, hoped for 150 s.** {steps:,} steps of"
         f" {step:.2f} ms are {steps * step / 1e3:.0f} s of it, and validation {validation:.0f} s.\n"
         f"For 200 s a step would have to take {needed[200]:.2f} ms, for 150 s {needed[150]:.2f} ms. The update alone"
-        f" takes {update:.2f} ms: {kernels:.2f} ms of kernels, and gaps between them.\n"
+        f" takes {update:.2f} ms, and its kernels take {kernels:.2f} ms, some of them side by side.\n"
         f"All else adds {step - update:.2f} ms to a step. To sense and decide beside the update, not before it, has"
         f" brought {found['in_turn_step_ms'] - step:.2f} ms.\n"
     )

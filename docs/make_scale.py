@@ -65,6 +65,17 @@ def bench_block(benchmark: str, kind: str, *tables: tuple[str, ...]) -> str:
     return text
 
 
+def by_cells() -> str:
+    """A captured step by every pair and by cells, measured one after the other."""
+    folder = ROOT / "benchmarks/results/neighbours"
+    pairs, cells = (json.loads((folder / f"{name}-nvidia-h200.json").read_text()) for name in ("pairs", "cells"))
+    steps = {
+        name: {row["agents"]: row["step_ms"] for row in found["rows"]} for name, found in (("p", pairs), ("c", cells))
+    }
+    rows = [[f"{agents:,}", f"{ms:.2f} ms", f"{steps['c'][agents]:.2f} ms"] for agents, ms in steps["p"].items()]
+    return table(["robots", "every pair", "by cells from 513 robots on"], rows)
+
+
 def most_to_gain(result: dict[str, Any]) -> str:
     """How far dense is above the arithmetic that both paths share."""
     rows = {row["agents"]: row for row in result["rows"]}
@@ -234,6 +245,7 @@ NUMBERS: dict[str, Callable[[], str]] = {
     "scale-one": one_start,
     "scale-cpu": lambda: bench_block("scale", "cpu", STEP, PASS),
     "scale-gpu": lambda: bench_block("scale", "cuda", STEP, PASS),
+    "scale-neighbours": by_cells,
     "scale-strips": strips_estimate,
     "scale-world-cpu": lambda: bench_block("world", "cpu", WORLD),
     "scale-world-gpu": lambda: bench_block("world", "cuda", WORLD),

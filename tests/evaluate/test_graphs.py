@@ -81,6 +81,7 @@ def test_captured_steps_are_those_of_a_rollout(
 def large_from_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every team takes the way of the largest, by cells and neighbour lists."""
     monkeypatch.setattr(neighbours, "CUDA_DENSE", 0)
+    monkeypatch.setattr(neighbours, "STEADY_DENSE", 0)
     monkeypatch.setattr(graph, "CUDA_DENSE", 0)
     monkeypatch.setattr(windowed, "DENSE", {"cpu": 0, "cuda": 0})
     yield
@@ -151,6 +152,35 @@ def test_no_step_of_a_large_team_waits_for_the_gpu(large_from_one: None) -> None
         whole = CapturedLoop(loop, 4)
         with unwaiting():
             whole._unasking()
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("alone", [False, True], ids=["together", "alone"])
+def test_steps_of_a_team_in_between(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours by cells in steady work alone, attention and links of all pairs: the same, and nothing waits."""
+    agents = few(600, 5)
+    monkeypatch.setattr(neighbours, "STEADY_DENSE", few(neighbours.STEADY_DENSE, 0))
+    world = mast_swarm.Navigation(mast_swarm.NavigationConfig(agents=agents), DEVICE)
+    policy, seeds, steps = searching(SMALL).to(DEVICE), few([3, 4], [3]), few(40, 4)
+    channel = Channel(delay=1.0) if alone else None
+    plain = rollout(world, policy, seeds, steps, channel=channel, plain=True)
+    with torch.inference_mode():
+        loop = Loop(world, make_actor(policy, world, channel))
+        whole = captured_rollout(loop, seeds, steps, settles=few(4, 1))
+        assert whole.steady.answers
+        torch.testing.assert_close(loop.state.positions, plain.state.positions, rtol=0, atol=1e-3)
+        with unwaiting():
+            whole._unasking()
+
+
+@pytest.mark.kernels
+def test_links_within_a_radius_are_a_matrix_in_steady_work_too() -> None:
+    """Up to the same size as ever: to list them would wait."""
+    points = torch.rand(1, neighbours.STEADY_DENSE + 1, 2, device=DEVICE)
+    assert neighbours.choose("auto", points, points.shape[1]) == "dense"
+    with Steady(DEVICE).asking():
+        assert neighbours.choose("auto", points, points.shape[1]) == "cells"
+        assert isinstance(graph.radius_graph(points, 0.1), graph.MatrixGraph)
 
 
 @pytest.mark.parametrize(

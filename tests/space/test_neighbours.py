@@ -390,7 +390,7 @@ def test_even_teams_have_narrow_keys_and_crowded_ones_all_cells(device):
 @pytest.mark.kernels
 @pytest.mark.parametrize("kind", ["uniform", "apart"])
 def test_steady_work_keeps_the_sizes_of_cells_and_the_width_of_keys(kind, monkeypatch):
-    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    monkeypatch.setattr("mast_swarm.space.neighbours.STEADY_DENSE", 0)
     points, radius = scatter(kind, 1, few(900, 80), 3), 4.0
     there, work = points.to(DEVICE), steady.Steady(DEVICE)
     for _ in range(3):
@@ -411,7 +411,7 @@ def test_steady_work_keeps_the_sizes_of_cells_and_the_width_of_keys(kind, monkey
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_steady_work_on_one_environment_with_a_bad_position_leaves_the_others_right(bad, batch, monkeypatch):
     """Nobody asks there whether positions are finite."""
-    monkeypatch.setattr("mast_swarm.space.neighbours.CUDA_DENSE", 0)
+    monkeypatch.setattr("mast_swarm.space.neighbours.STEADY_DENSE", 0)
     points, radius = scatter("uniform", batch, few(300, 20), 3), 200.0
     there, work = points.to(DEVICE), steady.Steady(DEVICE)
     for _ in range(2):

@@ -274,7 +274,8 @@ def _one(experiment: Experiment, cells: Mapping[str, Cell], store: Store, size: 
         columns = list(dict.fromkeys(name for row in rows for name in row))
         table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in columns})
         with whole_file(out / "tables" / f"{experiment.name}.parquet") as part:
-            pq.write_table(table, part, compression="zstd")
+            # Means hardly ever come twice: without dictionaries files are smaller.
+            pq.write_table(table, part, compression="zstd", compression_level=12, use_dictionary=False)
     write_json(out / "rows" / f"{experiment.name}.json", [vars(row) for row in made.rows])
     if experiment.draw is not None:
         from matplotlib.figure import Figure

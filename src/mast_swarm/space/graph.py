@@ -146,7 +146,8 @@ def radius_graph(points: Tensor, radius: float, *, method: str = "auto") -> Grap
     """
     check_positions("points", points)
     check_radius(radius)
-    if on_gpu(points) and points.shape[1] <= CUDA_DENSE and choose(method, points, points.shape[1]) == "dense":
+    n = points.shape[1]
+    if on_gpu(points) and n <= CUDA_DENSE and choose(method, points, n, CUDA_DENSE) == "dense":
         return MatrixGraph(dense.near(points.detach(), squared(radius, points.dtype)))
     source, target = pairs_within(points.detach(), radius, method)
     return Graph(source, target, points.shape[0], points.shape[1])

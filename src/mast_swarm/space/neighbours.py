@@ -19,16 +19,19 @@ from mast_swarm.kernels import on_gpu, tried
 from mast_swarm.space import cells, dense
 from mast_swarm.space._checks import LARGEST, check_finite, check_pair, check_radius, squared
 
-# Where cells overtake every pair, by the number of points: measured on the CPU, bounded on CUDA (where memory counts
-# too): on an H200 a captured step of 3,000 robots by every pair took 2.11 ms, and one of 10,000 by cells 1.19 ms
-# in the same run (benchmarks/results/scale-nvidia-h200.json).
+# Where cells overtake every pair, by the number of points: measured on the CPU, and on CUDA in steady work, where a
+# captured step of 300 robots took 0.31 ms by every pair and 0.37 by cells, of 600 0.48 and 0.42, and of 1,000 0.75 and
+# 0.49 (an H200, benchmarks/results/neighbours). Other work on CUDA would wait for the sizes of cells,
+# and could not be captured with them: it looks at every pair for longer, as memory allows.
 CPU_DENSE = 1024
 CUDA_DENSE = 2048
+STEADY_DENSE = 512
 SORTED_QUERIES = 2**17  # from here on queries in no order miss the cache too often
 
 
-def choose(method: str, points: Tensor, queries: int) -> str:
-    """Dense or cells for points [B, N, 2] and so many queries an environment: by shape and device alone."""
+def choose(method: str, points: Tensor, queries: int, most: int | None = None) -> str:
+    """Dense or cells for points [B, N, 2] and so many queries per environment: by shape, device, and whether the work
+    is steady. most: points per environment up to which every pair is looked at on CUDA, where it is not as usual."""
     if method not in ("auto", "dense", "cells"):
         raise unknown("method", method, ("auto", "dense", "cells"))
     batch, n, _ = points.shape
@@ -37,7 +40,9 @@ def choose(method: str, points: Tensor, queries: int) -> str:
     if method != "auto":
         return method
     if on_gpu(points):
-        return "dense" if n <= CUDA_DENSE and batch * queries * n <= 16 * dense.PAIRS else "cells"
+        if most is None:
+            most = STEADY_DENSE if steady.running() else CUDA_DENSE
+        return "dense" if n <= most and batch * queries * n <= 16 * dense.PAIRS else "cells"
     return "dense" if n <= CPU_DENSE else "cells"
 
 

@@ -9,7 +9,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Experiment, Found, Row, Size, declare
 from mast_swarm.paper.judge import Judged, bars, blank, curves, either, judged, present, shown
 from mast_swarm.paper.measured import Estimate, difference
-from mast_swarm.paper.navigation.common import DOTS, S, by_paper
+from mast_swarm.paper.navigation.common import S, by_paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 TAUS = tuple(round(0.1 * step, 1) for step in range(1, 11))  # the paper's
 CURVES = TAUS[1::2]  # of which the paper has curves over time
 OTHERS = (0.0, 0.25, 0.75)  # of our own; 0 is left out of the figures: it is what centralised execution is
-_OVER_TIME = tuple(sorted({*CURVES, 0.25, 0.5, 0.75}))
-_RECIPES = {"M": "the recipe best", "L": "our own recipe"}
+_KINDS = ("best", "paper")
+
+
+def _recipe(letter: str, kind: str) -> str:
+    return "the paper's recipe" if kind == "paper" else {"M": "the recipe best", "L": "our own recipe"}[letter]
 
 
 def _cells(size: Size) -> Mapping[str, Cell]:
@@ -46,9 +49,7 @@ def _rows(found: Found) -> list[Row]:
         return recipe, best, shown(sum(map(len, there.values())), sum(map(len, whole.values()))), why
 
     def over_time() -> Judged:
-        return count(
-            "the paper's curves, multiples of 0.2 only (drawn are those by recipes of ours)", CURVES, _OVER_TIME
-        )
+        return count("the paper's curves, multiples of 0.2", CURVES, CURVES)
 
     def at_end() -> Judged:
         return count("the paper's delays, 0.1 to 1.0", TAUS, (*TAUS, *OTHERS[1:]))
@@ -81,19 +82,22 @@ def _rows(found: Found) -> list[Row]:
 def _draw(found: Found, figure: Figure) -> None:
     from mast_swarm.view.style import policy_colour
 
-    parts: Any = figure.subfigures(2, 1)
+    parts: Any = figure.subfigures(2, 1, height_ratios=(3, 2))
     top, bottom = parts
-    for axes, letter in zip(top.subplots(1, 2, sharey=True), "LM", strict=True):
-        chosen = [f"{letter} best {tau:g}" for tau in _OVER_TIME]
-        curves(axes, found, [f"{letter} best central", *chosen], S, lambda name: name.split()[-1])
-        axes.set_title(f"MAST-{letter}, {_RECIPES[letter]}", loc="left")
-        axes.set(ylim=(0, 1.02), ylabel="success rate" if letter == "L" else "")
-        if axes.lines:
-            axes.legend(title="tau / dt", fontsize=7, ncols=2)
-        else:
-            blank(axes)
+    grid = top.subplots(2, 2, sharex=True, sharey=True)
+    for row, kind in zip(grid, _KINDS, strict=True):
+        for axes, letter in zip(row, "LM", strict=True):
+            names = [f"{letter} {kind} central", *(f"{letter} {kind} {tau:g}" for tau in CURVES)]
+            curves(axes, found, names, S, lambda name: name.split()[-1])
+            axes.set_title(f"MAST-{letter}, {_recipe(letter, kind)}", loc="left")
+            axes.set(ylim=(0, 1.02), xlabel="time (s)" if kind == _KINDS[-1] else "")
+            axes.set(ylabel="success rate" if letter == "L" else "")
+            if axes.lines:
+                axes.legend(title="tau / dt", fontsize=7, ncols=2)
+            else:
+                blank(axes)
     axes = bottom.subplots()
-    for number, (letter, kind) in enumerate((a, b) for a in "ML" for b in ("best", "paper")):
+    for number, (letter, kind) in enumerate((a, b) for a in "ML" for b in _KINDS):
         points = []
         for name in found.results:
             if name.startswith(f"{letter} {kind} "):
@@ -102,9 +106,8 @@ def _draw(found: Found, figure: Figure) -> None:
                     points.append((tau, found.measured(name).at(S)))
         points.sort(key=lambda point: point[0])
         if points:
-            line = "-" if len(points) > 2 else ":"
-            label = f"MAST-{letter}, " + (_RECIPES[letter] if kind == "best" else "the paper's recipe")
-            bars(axes, *zip(*points, strict=True), linestyle=line, capsize=2, color=policy_colour(number), label=label)
+            label, colour = f"MAST-{letter}, {_recipe(letter, kind)}", policy_colour(number)
+            bars(axes, *zip(*points, strict=True), capsize=2, color=colour, label=label)
     axes.set(xlabel="delay per hop, in control periods (0: centralised)", ylabel="success rate at the end")
     axes.legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
@@ -117,7 +120,6 @@ declare(
         _rows,
         _cells,
         _draw,
-        shape=(7.2, 6.4),
-        notes=f"{DOTS} Below, a dotted line has its two ends only.",
+        shape=(7.2, 8.4),
     )
 )

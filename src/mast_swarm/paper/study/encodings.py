@@ -61,18 +61,16 @@ class _Models:
         return [e for e, ends in there.items() if ends and min(ends) > LITTLE]
 
     def left_out(self, variant: str) -> str:
-        """What is said of the others."""
+        """What is said of the others: how little the least of their models have learned."""
         out = [e for e in ENCODINGS if e not in self.learned(variant)]
-        ends = [
-            self.end(variant, e, w, SMALL)
-            for e in out
-            for w in _WINDOWS
-            if self.name(variant, e, w) in self.found.results
-        ]
-        if not ends:
+        names = [self.name(variant, e, w) for e in out for w in _WINDOWS]
+        ends = [self.found.measured(name).mean(S) for name in names if name in self.found.results]
+        poor = [end for end in ends if end <= LITTLE]
+        if not poor:
             return ""
-        most = f"{max(ends):.2f} at N = {SMALL} at most"
-        return f"; {', '.join(out)} left out: after {SHORT} epochs it has learned almost nothing, {most}"
+        where = "" if len(poor) == len(ends) else " with some windows or all"
+        most = f"{max(poor):.2f} at N = {SMALL} at most"
+        return f"; {', '.join(out)} left out: after {SHORT} epochs almost nothing is learned{where}, {most}"
 
     def absent(self, variant: str = "") -> str:
         """Which models are missing, and what they take."""
