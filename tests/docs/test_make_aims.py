@@ -60,7 +60,7 @@ def test_a_run_is_its_steps_and_its_validation(blocks: ModuleType, monkeypatch: 
     told = blocks.training()
     assert "100,000 steps of 2.00 ms are 200 s of it, and validation 50 s" in told
     assert "For 200 s a step would have to take 1.50 ms, for 150 s 1.00 ms" in told
-    assert "1.50 ms: 1.20 ms of kernels" in told and "adds 0.50 ms" in told and "brought 0.25 ms" in told
+    assert "1.50 ms, and its kernels take 1.20 ms" in told and "adds 0.50 ms" in told and "brought 0.25 ms" in told
 
 
 def test_what_was_stopped_has_no_time(blocks: ModuleType) -> None:
