@@ -3,17 +3,18 @@
 torch leaves them to MKL, which takes a processor's widest instructions only where these are of its own maker; on others
 oneDNN, which is part of torch too, takes half the time. It makes code for each number of rows that it meets, and keeps
 it, some megabytes each; and robots alone have another number of rows in each step. So rows are taken some at a time, as
-many as one of a few numbers says, and the ones that are missing of the last are zeros. (To take numbers of rows as they
-are once they come again is quicker for small teams, but then rounding depends on what a process has done before.)
+many as one of a few numbers says. Where the last are fewer, some before them are computed twice, and where there are
+none before them, zeros follow. (To take numbers of rows as they are once they come again is quicker for small teams,
+but then rounding depends on what a process has done before.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mast_swarm.kernels import on_gpu
@@ -58,17 +59,31 @@ def takes(x: Tensor, weight: Tensor) -> bool:
 def linear(x: Tensor, *layers: Layer) -> Tensor:
     """Rows x [..., k] through layers, one after the other: [..., m] of the last."""
     rows = x.reshape(-1, x.shape[-1])
-    y = rows.new_empty(len(rows), len(layers[-1].weight))
-    first = 0
-    while first < len(rows):
-        size = _at_a_time(len(rows) - first)
-        some, part = rows[first : first + size], y[first : first + size]
-        some = F.pad(some, (0, 0, 0, size - len(some))) if len(some) < size else some
-        for weight, bias, slope in layers:
-            some = _linear(some, weight, bias, *(("none", [], "") if slope is None else ("leaky_relu", [slope], "")))
-        part.copy_(some[: len(part)])
-        first += size
+    count, size = len(rows), _at_a_time(len(rows))
+    if size >= count:
+        y = _through(rows if size == count else _lengthened(rows, size), layers)[:count]
+    else:
+        y, first = rows.new_empty(count, len(layers[-1].weight)), 0
+        while first < count:
+            size = _at_a_time(count - first)
+            begin = min(first, count - size)
+            y[begin : begin + size] = _through(rows[begin : begin + size], layers)
+            first = begin + size
     return y.view(*x.shape[:-1], -1)
+
+
+def _through(rows: Tensor, layers: Iterable[Layer]) -> Tensor:
+    for weight, bias, slope in layers:
+        rows = _linear(rows, weight, bias, *(("none", [], "") if slope is None else ("leaky_relu", [slope], "")))
+    return rows
+
+
+def _lengthened(rows: Tensor, size: int) -> Tensor:
+    """With zeros behind them: torch's `pad` fills all with zeros first, which takes as long as the copy."""
+    longer = rows.new_empty(size, rows.shape[1])
+    longer[: len(rows)] = rows
+    longer[len(rows) :] = 0.0
+    return longer
 
 
 def _at_a_time(left: int) -> int:
