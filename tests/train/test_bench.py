@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import time
+from pathlib import Path
 
-from mast_swarm.train.bench import _by_kind
+import pytest
+import torch
+
+from mast_swarm.train.bench import _by_kind, _told_milliseconds
+from mast_swarm.train.config import TrainConfig
+from mast_swarm.train.trainer import RunOptions, Trainer
 
 
 def test_kernels_are_summed_by_kind() -> None:
@@ -28,3 +34,14 @@ def test_kernels_are_summed_by_kind() -> None:
     assert found["products"] == 160 and found["attention"] == 80 and found["casts, sums and copies"] == 31
     assert sum(found.values()) == pytest.approx(493)
     assert _by_kind({}) == {}
+
+
+def test_the_expert_has_what_it_asks_for_when_robots_have_sensed(
+    small: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(small, RunOptions(tmp_path, torch.device("cpu")))
+    collector = trainer.collector
+    look, wait = type(collector).look, type(collector).wait
+    monkeypatch.setattr(type(collector), "look", lambda self, keep=True: (time.sleep(0.02), look(self, keep)))
+    assert (_told_milliseconds(trainer) or 0) >= 20
+    assert collector.look.__func__ is not look and collector.wait.__func__ is wait  # as they were before

@@ -55,6 +55,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200, c
     in_turn = _step_milliseconds(trainer, 1) if device.type == "cuda" else None
     collector.in_turn = False
     whole = _step_milliseconds(trainer, 3)
+    told = _told_milliseconds(trainer)
     validator = Validator(config, learner.shipped, device)
     seconds = []
     for _ in range(2):
@@ -71,6 +72,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200, c
         "update_kernels_us": kernels,
         **plain,
         "whole_step_ms": whole,
+        "told_ms": told,  # of a whole step, until the expert has what it needs
         "in_turn_step_ms": in_turn,  # sensing before the update, not beside it; None: on a CPU it always is
         "validation_s": validation,
         "first_epoch_s": warm_up,
@@ -97,6 +99,32 @@ def _step_milliseconds(trainer: Trainer, epochs: int) -> float:
         _wait(trainer.options.device)
         spent.append((time.perf_counter() - began) * 1e3 / trainer.config.steps)
     return statistics.median(spent)
+
+
+def _told_milliseconds(trainer: Trainer) -> float | None:
+    """From when robots begin to sense until the expert has what it asked for, in the median step of an epoch; None:
+    there are no rollouts any more."""
+    collector, began, spent = trainer.collector, 0.0, list[float]()
+    look, wait = collector.look, collector.wait
+
+    def looks(keep: bool = True) -> None:
+        nonlocal began
+        began = time.perf_counter()
+        look(keep)
+
+    def waits() -> None:
+        nonlocal began
+        wait()
+        if began:  # the first to wait in this step
+            spent.append((time.perf_counter() - began) * 1e3)
+            began = 0.0
+
+    collector.look, collector.wait = looks, waits  # type: ignore[method-assign]
+    try:
+        trainer.one_epoch()
+    finally:
+        del collector.look, collector.wait
+    return statistics.median(spent) if spent else None
 
 
 def _kernels(work: Callable[[], None], repeats: int = 5) -> dict[str, float]:

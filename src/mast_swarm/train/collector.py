@@ -70,8 +70,9 @@ class Collector:
         self.told: dict[str, Tensor] = {}  # what the expert knows, on the CPU
         self.host_target = torch.zeros(tuple(self.target.shape), pin_memory=on_gpu)
         self.sent = torch.cuda.Event() if on_gpu else None
-        # Where robots sense and decide while the GPU learns.
-        self.beside = torch.cuda.Stream(device) if on_gpu else None
+        # Where robots sense and decide while the GPU learns. Their few blocks go before those of the update: the expert
+        # waits for them, and should be done before the update is.
+        self.beside = torch.cuda.Stream(device, priority=-1) if on_gpu else None
         self.in_turn = False  # whether they do so before it learns: for benchmarks
         self._looks: dict[bool, Callable[[], None]] = {}
         self._moves: dict[bool, Callable[[], None]] = {}
