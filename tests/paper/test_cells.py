@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mast_swarm.errors import MastError
 from mast_swarm.paper.cells import Cell, Result, Store, evaluation, training
 
+DOCS = Path(__file__).parents[2] / "docs"
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -79,6 +80,22 @@ def test_a_damaged_cell_counts_as_missing(tmp_path: Path, damage: str, capsys: p
     fresh.save(cell, result([1.0]))
     found = Store(tmp_path).load(cell)
     assert found is not None and found.table["x"].to_pylist() == [1.0]
+
+
+def test_a_cell_that_is_called_otherwise_has_one_file(tmp_path: Path) -> None:
+    first, later = Cell("evaluate", {"a": 1}, "z before"), Cell("evaluate", {"a": 1}, "a now")
+    Store(tmp_path).save(first, result([0.5]))
+    store = Store(tmp_path)
+    path = store.save(later, result([0.75]))
+    assert list((tmp_path / "cells").iterdir()) == [path] and path.stem == later.name
+    for one in (store, Store(tmp_path)):
+        kept = one.load(first)
+        assert kept is not None and kept.table["x"].to_pylist() == [0.75]
+
+
+def test_the_kept_results_have_one_file_per_cell() -> None:
+    names = [path.stem.rpartition("-")[2] for path in (DOCS / "results/cells").glob("*.parquet")]
+    assert len(names) > 1000 and len(names) == len(set(names))
 
 
 def test_a_cell_depends_on_weights_and_on_how_a_policy_is_trained() -> None:

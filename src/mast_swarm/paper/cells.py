@@ -149,9 +149,12 @@ class Store:
             "sha256": _checksum(cell, result.table, about),
         }
         table = result.table.replace_schema_metadata({_NOTES: _text(notes)})
-        path = self.path(cell)
+        path, before = self.cells / f"{cell.name}.parquet", self.path(cell)
         with whole_file(path) as part:
             pq.write_table(table, part, compression="zstd")
+        if before != path:  # one that was called otherwise
+            before.unlink(missing_ok=True)
+        self._paths[cell.key] = path
         self._read[cell.key] = Result(result.table, json.loads(_text(about)))
         return path
 

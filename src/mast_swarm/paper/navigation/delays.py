@@ -54,8 +54,14 @@ def _rows(found: Found) -> list[Row]:
     def at_end() -> Judged:
         return count("the paper's delays, 0.1 to 1.0", TAUS, (*TAUS, *OTHERS[1:]))
 
-    def change(letter: str, kind: str, t: float | None = None) -> Estimate:
-        return difference(found.measured(f"{letter} {kind} 1"), found.measured(f"{letter} {kind} central"), S, t)
+    def change(letter: str, kind: str, t: float | None = None, before: str = "central") -> Estimate:
+        return difference(found.measured(f"{letter} {kind} 1"), found.measured(f"{letter} {kind} {before}"), S, t)
+
+    def longer(letter: str) -> str:
+        """How much of it is due to longer delays, and not to robots that decide alone."""
+        if not found.has((f"{letter} paper 0.1", f"{letter} paper 1")):
+            return ""
+        return f"; of that {change(letter, 'paper', before='0.1')} from tau = 0.1 dt on"
 
     def unaffected() -> Judged:
         kind = "paper" if found.has(("M paper 1", "M paper central")) else "best"
@@ -64,7 +70,7 @@ def _rows(found: Found) -> list[Row]:
         best = f"{change('M', 'best')}, at 50 s {change('M', 'best', 50.0)}"
         words = ["better" if gap.above_zero else "worse" if gap.below_zero else "no different" for gap in gaps]
         why = "tau = dt minus central, at the end and at 50 s; unaffected where the interval contains 0; with delay "
-        why += f"{words[0]} at the end, of which the paper speaks, and {words[1]} at 50 s"
+        why += f"{words[0]} at the end, of which the paper speaks, and {words[1]} at 50 s{longer('M')}"
         return recipe, best, either(*(not (gap.below_zero or gap.above_zero) for gap in gaps)), why
 
     def falls() -> Judged:
@@ -73,6 +79,7 @@ def _rows(found: Found) -> list[Row]:
         verdict = either(recipe.below_zero, abs(levels[0] - 0.9) < 0.05, abs(levels[1] - 0.8) < 0.05)
         text = f"{levels[0]:.3f} to {levels[1]:.3f}: {recipe}"
         why = "tau = dt minus central at the end; holds if it falls, from 0.9 and to 0.8, each within 0.05"
+        why += longer("L")
         return text, str(change("L", "best")), verdict, why
 
     judges = {32: over_time, 33: at_end, 34: unaffected, 35: falls}

@@ -48,13 +48,19 @@ def _rows(found: Found) -> list[Row]:
     def below() -> Judged:
         gap = difference(found.measured("L paper alone"), found.measured("M paper alone"), S)
         why = f"L minus M at tau = dt {gap}"
+        if found.has(("L best alone", "M best alone")):
+            ours = difference(found.measured("L best alone"), found.measured("M best alone"), S)
+            why += f"; by recipes of ours, which differ, {ours}"
         return text("paper", "alone", "LM"), text("best", "alone", "LM"), sign(gap, wanted=-1), why
 
     def only() -> Judged:
         ends = {letter: end(letter, "paper") for letter in "CLM"}
         verdict = HOLDS if [letter for letter, value in ends.items() if value > 0.9] == ["C"] else FAILS
         early = ", ".join(f"{v} {found.measured(f'{v} paper central').mean(S, 200.0):.3f}" for v in "CLM")
-        why = f"centralised, at the end, by the paper's recipe; at t = 200 s {early}"
+        why = (
+            f"centralised, at the end, by the paper's recipe; at t = 200 s {early}; from a note of the source that is "
+        )
+        why += "not printed, which speaks of the study of encodings (row 19)"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
 
     return [judged(found, claim, judge) for claim, judge in {36: order, 37: below, 38: only}.items()]

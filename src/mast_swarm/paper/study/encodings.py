@@ -11,7 +11,7 @@ import numpy as np
 from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.effort import needed, told
 from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, PARTLY, Experiment, Found, Missing, Row, Size, declare
-from mast_swarm.paper.judge import Judged, blank, choice, in_part, judged, overall, sign, table
+from mast_swarm.paper.judge import Judged, bars, blank, choice, curves, in_part, judged, overall, sign, table
 from mast_swarm.paper.measured import estimated
 from mast_swarm.paper.navigation.common import S
 from mast_swarm.paper.study.common import ENCODINGS, LITTLE, SHORT, SIZES, WINDOWS, at_size, studied, window
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SMALL, LARGE = SIZES[0], SIZES[-1]  # robots
 _WINDOWS = [window(radius) for radius in WINDOWS]
+_WIDE = ("1000", "inf")
+_HOW = f"t = 200 s, centralised, {SHORT} epochs, one training each"
 ENOUGH = 0.6  # success rate, of which the paper counts how many models exceed it at N = 1000
 
 
@@ -52,6 +54,14 @@ class _Models:
         """The success rate with its samples; teams of each size have start states of their own."""
         return self.found.measured(self.name(*model)).drawn(S, starts=model[-1])
 
+    def lost(self, *model: Any) -> np.ndarray:
+        """How much lower it is in large teams, of other start states."""
+        return self.drawn(*model, SMALL) - self.drawn(*model, LARGE)
+
+    def gained(self, variant: str, encoding: str, radius: str) -> np.ndarray:
+        """How much higher that of large teams is with the smallest window."""
+        return self.drawn(variant, encoding, _WINDOWS[0], LARGE) - self.drawn(variant, encoding, radius, LARGE)
+
     def learned(self, variant: str, encodings: Iterable[str] = ENCODINGS) -> list[str]:
         """Encodings of which every model of a variant that is there has learned something."""
         there = {
@@ -61,16 +71,14 @@ class _Models:
         return [e for e, ends in there.items() if ends and min(ends) > LITTLE]
 
     def left_out(self, variant: str) -> str:
-        """What is said of the others: how little the least of their models have learned."""
+        """What is said of the others."""
         out = [e for e in ENCODINGS if e not in self.learned(variant)]
         names = [self.name(variant, e, w) for e in out for w in _WINDOWS]
         ends = [self.found.measured(name).mean(S) for name in names if name in self.found.results]
-        poor = [end for end in ends if end <= LITTLE]
-        if not poor:
+        if not ends:
             return ""
-        where = "" if len(poor) == len(ends) else " with some windows or all"
-        most = f"{max(poor):.2f} at N = {SMALL} at most"
-        return f"; {', '.join(out)} left out: after {SHORT} epochs almost nothing is learned{where}, {most}"
+        most = f"{max(ends):.2f} at N = {SMALL} at most"
+        return f"; {', '.join(out)} left out: after {SHORT} epochs almost nothing is learned, {most}"
 
     def absent(self, variant: str = "") -> str:
         """Which models are missing, and what they take."""
@@ -96,7 +104,7 @@ def _trained(models: _Models) -> Judged:
     texts = ", ".join(f"{e} {models.end('M', e, '250', 100):.3f}" for e in ready)
     if not ready:
         models.found["M rope-g 250 100"]
-    why = f"M, R_att 250, N = 100, t = 200 s, centralised, {SHORT} epochs; holds: all five are run"
+    why = f"M, R_att 250, N = {SMALL}, {_HOW}; holds: all five are run"
     why += "".join(
         f"; {e} has learned almost nothing by then" for e in ready if models.end("M", e, "250", SMALL) <= LITTLE
     )
@@ -110,9 +118,9 @@ def _study(models: _Models) -> Judged:
         models.found["M rope-g 250 100"]
     text = f"{len(there)} of {len(whole)} models, {SHORT} epochs each"
     by = ", ".join(f"{v} {sum(name[0] == v for name in there)}" for v in "MLC")
-    why = f"{by}; one shorter schedule for all; the 75 models are named in a note of the source that is not printed"
-    why += models.absent()
-    return text, "-", HOLDS if there == whole else PARTLY, why
+    why = f"{by}; one shorter schedule for all, of the paper's 500 epochs; three variants, five encodings and four "
+    why += f"windows are {len(whole)}: the 75 are named in a note of the source that is not printed, which says no more"
+    return text, "-", PARTLY, why + models.absent()
 
 
 def _masked(models: _Models) -> Judged:
@@ -128,90 +136,90 @@ def _masked(models: _Models) -> Judged:
     robust = estimated(spread["rope-g"] - spread["rope-l"], signed=True)
     large = {w: models.drawn("M", "rope-g", w, LARGE) for w in _WINDOWS}
     trade = [estimated(large["250"] - large[w], signed=True) for w in _WINDOWS if w != "250"]
-    loss = {e: at_small[e][0] - models.drawn("M", e, "250", LARGE) for e in known}
-    most = [estimated(loss["ape-g"] - one, signed=True) for e, one in loss.items() if e != "ape-g"]
+    loss = {e: models.lost("M", e, "250") for e in known}
+    apart = {e: estimated(loss["ape-g"] - one, signed=True, paired=False) for e, one in loss.items() if e != "ape-g"}
+    flat = estimated(spread["ape-g"] - spread["rope-l"], signed=True)
     parts = {
         "RoPE best": overall(*(sign(one, wanted=1) for one in ahead)),
-        "rope-g more robust than rope-l": sign(robust, wanted=-1),
-        "250 m the best of RoPE-G at N = 1000": choice(*trade),
-        "ape-g loses the most": choice(*most),
+        "rope-g more robust to the window than rope-l": sign(robust, wanted=-1),
+        "so is ape-g": sign(flat, wanted=-1),
+        f"250 m the best of RoPE-G at N = {LARGE}": choice(*trade),
+        "ape-g loses with N": sign(estimated(loss["ape-g"], signed=True), wanted=1),
+        "more than any other": choice(*apart.values()),
     }
     text = (
         f"N = {SMALL}: best RoPE minus best other by window {', '.join(map(str, ahead))}; spread over windows "
-        + ", ".join(f"{e} {estimated(spread[e]).to_its_ends()}" for e in ("rope-g", "rope-l"))
+        + ", ".join(f"{e} {estimated(spread[e]).to_its_ends()}" for e in ("rope-g", "rope-l", "ape-g"))
         + f"; rope-g at N = {LARGE} by window "
         + ", ".join(f"{w} {estimated(one)}" for w, one in large.items())
         + f"; loss from N = {SMALL} to {LARGE} at 250 m "
-        + ", ".join(f"{e} {estimated(one, signed=True)}" for e, one in loss.items())
+        + ", ".join(f"{e} {estimated(one, signed=True, paired=False)}" for e, one in loss.items())
     )
-    why = f"{SHORT} epochs; " + "; ".join(f"{part}: {verdict}" for part, verdict in parts.items())
-    why += f"; rope-g minus rope-l in spread {robust}; 250 m minus the others {', '.join(map(str, trade))}"
+    share = ", ".join(
+        f"{e} {estimated(loss[e] / models.drawn('M', e, '250', SMALL)).mean:.0%}" for e in ("ape-g", "mlp")
+    )
+    why = f"{_HOW}; " + "; ".join(f"{part}: {verdict}" for part, verdict in parts.items())
+    why += f"; spread of rope-g minus rope-l {robust}, of ape-g minus rope-l {flat}; 250 m minus the others "
+    why += f"{', '.join(map(str, trade))}; as a share of N = {SMALL} the losses are {share}"
     return text, "-", overall(*parts.values()), why + models.left_out("M")
 
 
 def _local(models: _Models) -> Judged:
-    wide = [(e, w) for e in ENCODINGS for w in ("1000", "inf")]
-    ends = {v: {at: estimated(models.drawn(v, *at, LARGE)) for at in wide} for v in "ML"}
-    above = {v: sum(one.above(ENOUGH) for one in each.values()) for v, each in ends.items()}
-    open_ = {v: sum(not (one.above(ENOUGH) or one.below(ENOUGH)) for one in each.values()) for v, each in ends.items()}
-    text = f"surely above {ENOUGH} at N = {LARGE}, R_att >= 1000: "
-    text += ", ".join(f"{v} {above[v]} of {len(wide)}" + f", {open_[v]} open" * bool(open_[v]) for v in "ML")
+    ends = {v: {e: [estimated(models.drawn(v, e, w, LARGE)) for w in _WIDE] for e in ENCODINGS} for v in "ML"}
+    above = {v: sum(all(one.above(ENOUGH) for one in each) for each in by.values()) for v, by in ends.items()}
+    below = {v: sum(any(one.below(ENOUGH) for one in each) for each in by.values()) for v, by in ends.items()}
+    text = f"encodings above {ENOUGH} at N = {LARGE}, with R_att 1000 and without a window: "
+    open_ = {v: len(ENCODINGS) - above[v] - below[v] for v in "ML"}
+    text += ", ".join(f"{v} {above[v]}" + (f", {open_[v]} open" if open_[v] else "") for v in "ML")
+    text += f" of {len(ENCODINGS)}"
+    least, most = above["M"] - above["L"] - open_["L"], above["M"] + open_["M"] - above["L"]  # how many fewer
+    fewer = HOLDS if least > 0 else FAILS if most <= 0 else LEVEL
     known = [e for e in models.learned("M") if e in models.learned("L")]
-    pairs = [(e, w) for e, w in wide if e in known]
-    if not pairs:
+    more = {
+        (e, w): estimated(models.gained("L", e, w) - models.gained("M", e, w), signed=True)
+        for e in known
+        for w in _WIDE
+    }
+    judged_by = [gap for (e, _), gap in more.items() if e != "mlp"]  # "except for MLP-PE"
+    if not judged_by:
         raise Missing
-
-    def lost(variant: str, at: tuple[str, str]) -> np.ndarray:
-        return models.drawn(variant, *at, SMALL) - models.drawn(variant, *at, LARGE)
-
-    more = [estimated(lost("L", at) - lost("M", at), signed=True) for at in pairs]
-    surely, less = sum(gap.above_zero for gap in more), sum(gap.below_zero for gap in more)
-    sure = above["L"] + open_["L"] < above["M"]
-    fewer = HOLDS if sure else FAILS if above["L"] >= above["M"] + open_["M"] else LEVEL
-    parts = [
-        fewer,
-        HOLDS if surely == len(more) else PARTLY if surely else FAILS,
-    ]
-    why = f"{SHORT} epochs; fewer of L above, as the paper counts; more sensitive: L loses more than M from "
-    why += f"N = {SMALL} to {LARGE} without a window or with one of 1000 m: surely in {surely}, surely less in {less} "
-    of_all = sorted(zip(more, pairs, strict=True), key=lambda one: one[0].mean)
-    between = " to ".join(f"{gap} ({e}, {w})" for gap, (e, w) in (of_all[0], of_all[-1]))
-    why += f"of {len(more)} pairs of models, {between}"
-    verdict, gone = overall(*parts), models.absent("L")
+    sensitive = overall(*(sign(gap, wanted=1) for gap in judged_by))
+    why = f"{_HOW}; fewer encodings of L above: {fewer}; more sensitive: {sensitive}, by how much more L gains at "
+    why += f"N = {LARGE} from a window of 250 m than M, against one of 1000 m and none: "
+    why += ", ".join(f"{e} {w} {gap}" for (e, w), gap in more.items()) + "; mlp is not judged, which the paper excepts"
+    verdict, gone = overall(fewer, sensitive), models.absent("L")
     return text, "-", in_part(verdict) if gone else verdict, why + models.left_out("L") + gone
 
 
 def _clairvoyant(models: _Models) -> Judged:
     there = [(e, w) for w in _WINDOWS for e in ENCODINGS if models.name("C", e, w) in models.found.results]
-    small = {at: estimated(models.drawn("C", *at, SMALL)) for at in there if at[0] in models.learned("C")}
+    small = {at: estimated(models.drawn("C", *at, SMALL)) for at in there}
     if not small:
         raise Missing
     above = sum(one.above(0.9) for one in small.values())
-
-    def losses(radius: str) -> dict[str, np.ndarray]:
-        chosen = models.learned("C", ("rope-g", "rope-l", "mlp"))
-        return {e: models.drawn("C", e, radius, SMALL) - models.drawn("C", e, radius, LARGE) for e in chosen}
-
-    narrow, wide = losses("250"), losses("inf")
-    ends = sorted(one.mean for one in small.values())
-    text = f"N = {SMALL}: {ends[0]:.3f} to {ends[-1]:.3f}, {above} of {len(small)} surely above 0.9"
-    for kind, lost in (("250 m", narrow), ("no window", wide)):
-        each = ", ".join(f"{e} {estimated(value, signed=True)}" for e, value in lost.items())
-        text += f"; loss to N = {LARGE}, {kind}: {each}"
-    more = {e: estimated(wide[e] - narrow[e], signed=True) for e in narrow}
-    parts = {
-        "some above 0.9": HOLDS if above else FAILS,
-        "more lost without a window": overall(*(sign(gap, wanted=1) for gap in more.values())),
-        "less than 0.1 lost with it": overall(
-            *(
-                HOLDS if estimated(one).below(0.1) else FAILS if estimated(one).above(0.1) else LEVEL
-                for one in narrow.values()
-            )
-        ),
+    judged_by = ("rope-g", "rope-l", "mlp")  # as the paper does
+    narrow = {e: models.lost("C", e, "250") for e in judged_by}
+    text = (
+        f"N = {SMALL}: at most {max(one.mean for one in small.values()):.3f}, {above} of {len(small)} models above 0.9"
+    )
+    each = ", ".join(f"{e} {estimated(value, signed=True, paired=False)}" for e, value in narrow.items())
+    text += f"; loss to N = {LARGE} at 250 m {each}; more than that with other windows "
+    wider = {w: [e for e in judged_by if models.name("C", e, w) in models.found.results] for w in _WINDOWS[1:]}
+    more = {(w, e): estimated(models.lost("C", e, w) - narrow[e], signed=True) for w, es in wider.items() for e in es}
+    text += ", ".join(f"{e} {w} {gap}" for (w, e), gap in more.items())
+    little = (
+        HOLDS if estimated(one).below(0.1) else FAILS if estimated(one).above(0.1) else LEVEL for one in narrow.values()
+    )
+    parts = {"some above 0.9": HOLDS if above else FAILS, "less than 0.1 lost at 250 m": overall(*little)}
+    parts |= {
+        f"more with {'no window' if w == 'inf' else f'{w} m'}": overall(*(sign(more[w, e], wanted=1) for e in es))
+        for w, es in wider.items()
+        if es
     }
-    why = f"{SHORT} epochs; " + "; ".join(f"{part}: {verdict}" for part, verdict in parts.items())
-    why += "; more without a window: " + ", ".join(f"{e} {gap}" for e, gap in more.items())
-    why += f"; from a note of the source that is not printed{models.left_out('C')}"
+    why = f"{_HOW}; " + "; ".join(f"{part}: {verdict}" for part, verdict in parts.items())
+    others = [models.found.measured(name) for name in models.found if name[0] in "ML" and name.endswith(f" {SMALL}")]
+    why += f"; L and M reach {max((one.mean(S) for one in others), default=float('nan')):.3f} at most"
+    why += "; from a note of the source that is not printed"
     verdict, gone = overall(*parts.values()), models.absent("C")
     return text, "-", in_part(verdict) if gone else verdict, why + gone
 
@@ -235,28 +243,31 @@ def _by_window(found: Found) -> str:
 
 
 def _encoding_draw(found: Found, figure: Figure) -> None:
+    from matplotlib.lines import Line2D
+
     from mast_swarm.view.style import policy_colour
 
-    grid = figure.subplots(3, len(WINDOWS), sharex=True, sharey=True)
-    for row, variant in zip(grid, "MLC", strict=True):
-        for axes, radius in zip(row, WINDOWS, strict=True):
+    parts: Any = figure.subfigures(3, 1)
+    for part, variant in zip(parts, "MLC", strict=True):
+        over_time, over_size = part.subplots(2, len(WINDOWS), sharex="row", sharey=True)
+        for top, bottom, radius in zip(over_time, over_size, WINDOWS, strict=True):
             for number, encoding in enumerate(ENCODINGS):
-                prefix = f"{variant} {encoding} {window(radius)} "
-                points = sorted((int(name[len(prefix) :]), name) for name in found.results if name.startswith(prefix))
-                if points:
-                    means = [found.measured(name).mean(S) for _, name in points]
-                    axes.plot([n for n, _ in points], means, color=policy_colour(number), marker=".", label=encoding)
-            if not axes.lines:
-                blank(axes)
-            axes.set_title(f"MAST-{variant}, R_att {window(radius)}", loc="left", fontsize=9)
-            axes.set(ylim=(0, 1.02))
-    for axes in grid[-1]:
-        axes.set_xlabel("robots")
-    for axes in grid[:, 0]:
-        axes.set_ylabel("success rate at 200 s")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=5)
+                name, colour = partial(_Models.name, variant, encoding, window(radius)), policy_colour(number)
+                curves(top, found, [name(SMALL)], S, looks={name(SMALL): (colour, "-")})
+                sizes = [(n, found.measured(name(n)).at(S)) for n in SIZES if name(n) in found.results]
+                if sizes:
+                    agents, ends = zip(*sizes, strict=True)
+                    bars(bottom, agents, ends, color=colour, markersize=3, linewidth=1.2)
+            for axes in (top, bottom):
+                if not axes.lines:
+                    blank(axes)
+            top.set_title(f"MAST-{variant}, R_att {window(radius)}", loc="left", fontsize=9)
+            top.set(ylim=(0, 1.02), yticks=(0, 0.25, 0.5, 0.75, 1), xlabel=f"time (s), N = {SMALL}")
+            bottom.set(xlabel="robots N, t = 200 s")
+        for axes in (over_time[0], over_size[0]):
+            axes.set_ylabel("success rate")
+    lines = [Line2D([], [], color=policy_colour(number), label=name) for number, name in enumerate(ENCODINGS)]
+    parts[0].legend(handles=lines, loc="outside upper center", ncols=len(ENCODINGS))
 
 
 declare(
@@ -267,8 +278,10 @@ declare(
         _encoding_rows,
         _encoding_cells,
         _encoding_draw,
-        shape=(9.0, 7.0),
-        notes=f"Every model is trained by the paper's recipe for {SHORT} epochs of the paper's 500.",
+        shape=(9.0, 13.0),
+        notes=f"Every model is trained once, by the paper's recipe for {SHORT} epochs of the paper's 500. Intervals "
+        "are over start states, 54 up to N = 300 and 18 above. They say nothing of other trainings: how far apart "
+        "three trainings by the paper's recipe are stands in [seeds](#seeds).",
         says=_by_window,
     )
 )

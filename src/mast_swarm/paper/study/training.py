@@ -27,7 +27,7 @@ def _training_rows(found: Found) -> list[Row]:
             text,
             "mast-m: another recipe",
             HOLDS if set(count.values()) == {500} else FAILS,
-            "validation is at t = 200 s",
+            "validation is at t = 200 s and of the last epoch; the policy that is kept is that of the best one",
         )
 
     return [judged(found, 15, epochs)]
