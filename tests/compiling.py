@@ -92,6 +92,9 @@ def senses(rows: int) -> None:
     edges = torch.zeros(rows * 10, **PLACES)
     _gpu_links.labels(edges, edges, 1, rows)
     _gpu_links.labels_of_nearest(torch.zeros(32, 100, 3, **PLACES))
+    for share in (None, torch.empty(1, **DOUBLE)):
+        box = torch.empty(1, 2), torch.empty(1, 2)
+        _gpu.keys(torch.empty(1, rows, 2), *box, torch.empty(1, **DOUBLE), share, 15, torch.int32)
     _gpu.offsets(torch.empty(1, rows, 2), torch.empty(1, rows, 2), torch.zeros(1, rows, 5, **PLACES))
 
 

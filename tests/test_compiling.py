@@ -13,8 +13,19 @@ import torch
 from devices import MISSING, TRITON
 
 MOST = 227 * 1024  # bytes of shared memory that a program may have there
-KERNELS = {"_feed", "_attend_tiles", "_phases", "_explored", "_hook", "_flatten", "_join", "_offsets", "_adamw"}
-KERNELS |= {"_labels_of_nearest"}
+KERNELS = {
+    "_feed",
+    "_attend_tiles",
+    "_phases",
+    "_explored",
+    "_hook",
+    "_flatten",
+    "_join",
+    "_offsets",
+    "_keys",
+    "_adamw",
+}
+KERNELS |= {"_labels_of_nearest", "_keys"}
 KERNELS |= {"_meet", "_distinct", "_merge", "_keep", "_mark", "_hold"}  # of lists
 KERNELS |= {"_sample", "_hop", "_further", "_rows", "_attend"}  # of the relay's table and of wide views
 KERNELS |= {"_add_normed", "_normed_backward", "_bent_backward", "_summed"}  # of the residual stream

@@ -44,6 +44,8 @@ def test_environments_of_rows_and_weights_that_are_cut() -> None:
     x, weight, bias = drawn(0, 3, 130, 16), drawn(1, 12, 16), drawn(2, 12)
     with torch.inference_mode():
         found = cpu_products.linear(x, Layer(weight[4:], bias[4:]))
+        strided = cpu_products.linear(x, Layer(weight[4:], drawn(2, 16)[::2]))
+    torch.testing.assert_close(strided, F.linear(x, weight[4:], drawn(2, 16)[::2]), rtol=1e-5, atol=1e-4)
     assert found.shape == (3, 130, 8)
     torch.testing.assert_close(found, F.linear(x, weight[4:], bias[4:]), rtol=1e-5, atol=1e-4)
 

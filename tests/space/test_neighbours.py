@@ -278,12 +278,15 @@ def test_kernels_build_the_same_cells(kind, batch, kind_of_keys, dtype):
     points[1] *= 20  # environments of different extents
     queries = torch.cat([points[:, :half], scatter("uniform", batch, half, 9, dtype) * 1000], 1).reshape(-1, 2)
     environment = torch.arange(batch).repeat_interleave(2 * half)
-    for side in (torch.tensor([50.0, 0.3, 1e5]), torch.zeros(3), torch.full((3,), 7.0, dtype=torch.float64)):
+    shares = None, torch.tensor([0.5, 1.0, 0.01], dtype=torch.float64)[:batch]
+    sides = torch.tensor([50.0, 0.3, 1e5]), torch.zeros(3), torch.full((3,), 7.0, dtype=torch.float64)
+    for side, share in itertools.product(sides, shares):
         side = side[:batch]
         with plainly():
-            cells = torch_cells.Cells.build(points, side, narrow=True)
+            cells = torch_cells.Cells.build(points, side, share=share, narrow=True)
             here = cells.block(queries, environment)
-        there = torch_cells.Cells.build(points.to(DEVICE), side.to(DEVICE), narrow=True)
+        on_device = None if share is None else share.to(DEVICE)
+        there = torch_cells.Cells.build(points.to(DEVICE), side.to(DEVICE), share=on_device, narrow=True)
         assert there.key.dtype == kind_of_keys
         for name in ("origin", "side", "size", "key", "order", "there"):
             assert torch.equal(getattr(there, name).cpu(), getattr(cells, name)), name
@@ -403,6 +406,24 @@ def test_steady_work_keeps_the_sizes_of_cells_and_the_width_of_keys(kind, monkey
         assert torch.equal(count.cpu(), torch_dense.count_dense(points, points, radius**2))
         points = points + torch.randn(points.shape, generator=torch.Generator().manual_seed(1))
         there.copy_(points)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("packed", [1.0, 0.0], ids=["depot", "one point"])
+def test_cells_grow_with_a_team_that_spreads_from_a_depot(packed, monkeypatch):
+    """So that a search does not walk through rows and rows of empty cells."""
+    monkeypatch.setattr("mast_swarm.space.neighbours.STEADY_DENSE", 0)
+    n = few(900, 60)
+    spread, work = scatter("uniform", 2, n, 3), steady.Steady(DEVICE)
+    points = torch.stack((packed * spread[0] / 1000, spread[1]))
+    there = points.to(DEVICE)
+    for moved in (points, spread):
+        there.copy_(moved)
+        with work.granted() if work.answers else work.asking(), torch_cells.still(there):
+            _, index = nearest(there, there, 3, exclude_self=True)
+            cells = torch_cells.known(there)
+        np.testing.assert_array_equal(index.cpu().numpy(), expected(moved, moved, 3, True)[1])
+    assert cells is not None and int(cells.size.max()) <= 2 * math.sqrt(n)
 
 
 @pytest.mark.kernels

@@ -73,8 +73,9 @@ def linear(x: Tensor, *layers: Layer) -> Tensor:
 
 
 def _through(rows: Tensor, layers: Iterable[Layer]) -> Tensor:
-    for weight, bias, slope in layers:
-        rows = _linear(rows, weight, bias, *(("none", [], "") if slope is None else ("leaky_relu", [slope], "")))
+    for weight, bias, slope in layers:  # a bias that is not contiguous is read as if it were
+        way = ("none", [], "") if slope is None else ("leaky_relu", [slope], "")
+        rows = _linear(rows, weight, bias.contiguous(), *way)
     return rows
 
 

@@ -32,7 +32,7 @@ def apart(x, y, from_x, from_y):
 
 @triton.jit
 def _keys(
-    points, low, high, wanted, origin, side, size, key, count, n, AXIS: tl.constexpr, POINTS: tl.constexpr
+    points, low, high, wanted, share, origin, side, size, key, count, n, AXIS: tl.constexpr, POINTS: tl.constexpr
 ):  # fmt: skip
     """The key of each point's cell, and the grid of each environment: as `Cells.build` says it in torch.
 
@@ -43,7 +43,10 @@ def _keys(
     west, south = tl.load(low + 2 * b).to(tl.float64), tl.load(low + 2 * b + 1).to(tl.float64)
     width = tl.load(high + 2 * b).to(tl.float64) - west
     height = tl.load(high + 2 * b + 1).to(tl.float64) - south
-    step = tl.maximum(tl.load(wanted + b).to(tl.float64), tl.maximum(width, height) / (2**AXIS - 2))
+    step, longer = tl.load(wanted + b).to(tl.float64), tl.maximum(width, height)
+    if share is not None:
+        step = tl.maximum(step, longer * tl.load(share + b))
+    step = tl.maximum(step, longer / (2**AXIS - 2))
     step = tl.maximum(step, 1e-290)
     finite = width + height < float("inf")
     columns = tl.where(finite, tl.floor(width / step).to(tl.int64) + 1, 0)
@@ -272,7 +275,7 @@ def nearest_of_few(queries: Tensor, points: Tensor, k: int, exclude_self: bool) 
 
 
 def keys(
-    points: Tensor, low: Tensor, high: Tensor, wanted: Tensor, axis: int, kind: torch.dtype
+    points: Tensor, low: Tensor, high: Tensor, wanted: Tensor, share: Tensor | None, axis: int, kind: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """origin, side, size and the keys, not sorted yet, of `Cells.build`, for points whose box is low, high [B, 2]."""
     batch, n, _ = points.shape
@@ -281,7 +284,7 @@ def keys(
     size = torch.empty((batch, 2), dtype=torch.int64, device=points.device)
     key = torch.empty(batch * n, dtype=kind, device=points.device)
     _keys[(triton.cdiv(batch * n, 128),)](
-        points.contiguous(), low.contiguous(), high.contiguous(), wanted, origin, side, size, key, batch * n, n,
+        points.contiguous(), low.contiguous(), high.contiguous(), wanted, share, origin, side, size, key, batch * n, n,
         AXIS=axis, POINTS=128, enable_fp_fusion=False,
     )  # fmt: skip
     return origin, side, size, key

@@ -55,20 +55,29 @@ class Cells:
 
     @classmethod
     def build(
-        cls, points: Tensor, side: Tensor, box: tuple[Tensor, Tensor] | None = None, *, narrow: bool = False
+        cls,
+        points: Tensor,
+        side: Tensor,
+        box: tuple[Tensor, Tensor] | None = None,
+        *,
+        share: Tensor | None = None,
+        narrow: bool = False,
     ) -> Cells:
-        """Sorts points [B, N, 2], N > 0, into cells of side [B] or larger, where 2**20 cells an axis do not
-        suffice. box: their lowest and highest coordinates [B, 2] each, where they are known. narrow: of one or two
-        environments, 2**15 cells an axis have to do: their keys have 32 bits, which a GPU sorts in half the time.
+        """Sorts points [B, N, 2], N > 0, into cells of side [B] or larger: where 2**20 cells an axis do not suffice,
+        and where that is less than a share [B] of the longer side of their box. box: their lowest and highest
+        coordinates [B, 2] each, where they are known. narrow: of one or two environments, 2**15 cells an axis have to
+        do: their keys have 32 bits, which a GPU sorts in half the time.
         """
         kind = torch.int32 if narrow and len(points) <= 2 else torch.int64
         axis = cls.AXIS[kind]
         low, high = points.aminmax(dim=1) if box is None else box
         if _by_kernel(points):
-            origin, side, size, key = gpu.keys(points, low, high, side, axis, kind)
+            origin, side, size, key = gpu.keys(points, low, high, side, share, axis, kind)
         else:
             origin = low.double()
             extent = high.double() - origin
+            if share is not None:
+                side = torch.fmax(side, extent.amax(-1) * share)
             side = torch.maximum(side.double(), extent.amax(-1) / (2**axis - 2)).clamp_min(1e-290)
             size = torch.where(extent.sum(-1, True) < math.inf, (extent / side[:, None]).floor().long() + 1, 0)
             cell = ((points.double() - origin[:, None]) / side[:, None, None]).floor().long()
@@ -182,13 +191,16 @@ def _extent(box: tuple[Tensor, Tensor]) -> Tensor:
 def _fine(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
     """The first grid: cells of about two points where they are spread evenly over their box, smaller where some cell
     of the environment is crowded. Waits for the device for each size tried; in steady work the sizes are those that
-    were found at first, for they decide how quick a search is and not what it finds."""
+    were found at first, for they decide how quick a search is and not what it finds. Where robots have spread over a
+    larger box since, as from a depot, cells grow with it."""
     if steady.may_ask():
         cells = _fitting(points, box)
-        steady.answer(lambda: (cells.side, cells.key.dtype == torch.int32))
+        share = cells.side / _extent(box).amax(-1).clamp_min(1e-290)
+        share = share.clamp_max(max(1, points.shape[1] // 2) ** -0.5)  # of a square box, and where all are on one spot
+        steady.answer(lambda: (cells.side, share, cells.key.dtype == torch.int32))
         return cells
-    side, narrow = steady.answer(lambda: (points.new_zeros(0), False))
-    return Cells.build(points, side, box, narrow=narrow)
+    side, share, narrow = steady.answer(lambda: (points.new_zeros(0), points.new_zeros(0), False))
+    return Cells.build(points, side, box, share=share, narrow=narrow)
 
 
 def _fitting(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:

@@ -55,7 +55,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200, c
     in_turn = _step_milliseconds(trainer, 1) if device.type == "cuda" else None
     collector.in_turn = False
     whole = _step_milliseconds(trainer, 3)
-    told = _told_milliseconds(trainer)
+    told = _told_milliseconds(trainer) if device.type == "cuda" else None
     validator = Validator(config, learner.shipped, device)
     seconds = []
     for _ in range(2):
@@ -72,7 +72,7 @@ def bench_train(config: TrainConfig, device: torch.device, repeats: int = 200, c
         "update_kernels_us": kernels,
         **plain,
         "whole_step_ms": whole,
-        "told_ms": told,  # of a whole step, until the expert has what it needs
+        "told_ms": told,  # of a whole step, until the expert has what it asks for; None: on a CPU it has it at once
         "in_turn_step_ms": in_turn,  # sensing before the update, not beside it; None: on a CPU it always is
         "validation_s": validation,
         "first_epoch_s": warm_up,

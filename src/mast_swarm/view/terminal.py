@@ -105,10 +105,10 @@ def train_table(found: dict[str, Any]) -> Table:
     for name, microseconds in found["update_kernels_us"].items():
         table.add_row(f"  of the update: {name}", f"{microseconds / 1e3:.2f} ms")
     table.add_row("whole step as training runs it", f"{found['whole_step_ms']:.2f} ms")
-    if found.get("in_turn_step_ms") is not None:
-        table.add_row("whole step, sensing before the update", f"{found['in_turn_step_ms']:.2f} ms")
     if found.get("told_ms") is not None:
         table.add_row("  until the expert has what it asks for", f"{found['told_ms']:.2f} ms")
+    if found.get("in_turn_step_ms") is not None:
+        table.add_row("whole step, sensing before the update", f"{found['in_turn_step_ms']:.2f} ms")
     table.add_row("validation", f"{found['validation_s']:.2f} s")
     table.add_row("first epoch, with all that is compiled", f"{found['first_epoch_s']:.1f} s")
     table.add_row("all epochs of the recipe", f"{found['all_epochs_s']:,.0f} s")

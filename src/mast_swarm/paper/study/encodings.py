@@ -70,15 +70,19 @@ class _Models:
         }
         return [e for e, ends in there.items() if ends and min(ends) > LITTLE]
 
-    def left_out(self, variant: str) -> str:
-        """What is said of the others."""
-        out = [e for e in ENCODINGS if e not in self.learned(variant)]
-        names = [self.name(variant, e, w) for e in out for w in _WINDOWS]
-        ends = [self.found.measured(name).mean(S) for name in names if name in self.found.results]
+    def left_out(self, variants: str) -> str:
+        """What is said of the others, that is of those that were run and of which a model has learned nothing."""
+        ends: dict[str, float] = {}
+        for variant in variants:
+            for e in (e for e in ENCODINGS if e not in self.learned(variant)):
+                names = [name for w in _WINDOWS if (name := self.name(variant, e, w)) in self.found.results]
+                least = min((self.found.measured(name).mean(S) for name in names), default=None)
+                if least is not None:
+                    ends[e] = min(least, ends.get(e, 1.0))
         if not ends:
             return ""
-        most = f"{max(ends):.2f} at N = {SMALL} at most"
-        return f"; {', '.join(out)} left out: after {SHORT} epochs almost nothing is learned, {most}"
+        least_of = ", ".join(f"{end:.2f}" for end in ends.values())
+        return f"; {', '.join(ends)} left out: after {SHORT} epochs a model has learned almost nothing, {least_of}"
 
     def absent(self, variant: str = "") -> str:
         """Which models are missing, and what they take."""
@@ -188,7 +192,7 @@ def _local(models: _Models) -> Judged:
     why += f"N = {LARGE} from a window of 250 m than M, against one of 1000 m and none: "
     why += ", ".join(f"{e} {w} {gap}" for (e, w), gap in more.items()) + "; mlp is not judged, which the paper excepts"
     verdict, gone = overall(fewer, sensitive), models.absent("L")
-    return text, "-", in_part(verdict) if gone else verdict, why + models.left_out("L") + gone
+    return text, "-", in_part(verdict) if gone else verdict, why + models.left_out("ML") + gone
 
 
 def _clairvoyant(models: _Models) -> Judged:
