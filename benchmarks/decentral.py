@@ -1,7 +1,7 @@
-"""A decentralised control step against one central forward pass of the same robots, on the CPU.
+"""A decentralized control step against one central forward pass of the same robots, on the CPU.
 
 100 robots, uniform in a square of 1000 m, walk at 5 m/s, each linked to its 3 nearest; a message takes one control
-period a hop, and 20 steps have filled everyone's table. The decentralised step is all of it: perception, relay,
+period a hop, and 20 steps have filled everyone's table. The decentralized step is all of it: perception, relay,
 and every robot's own command from its own view. Taken literally it costs 100 forward passes and more.
 """
 
@@ -102,7 +102,7 @@ def measured() -> dict[str, Any]:
 def main() -> None:
     worst = benchmark("decentral", __doc__, measured)["worst_ratio"]
     if worst > LIMIT:
-        raise SystemExit(f"a decentralised step took {worst:.1f} times a central pass: more than {LIMIT:.0f}")
+        raise SystemExit(f"a decentralized step took {worst:.1f} times a central pass: more than {LIMIT:.0f}")
 
 
 if __name__ == "__main__":

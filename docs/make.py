@@ -73,7 +73,7 @@ def seeds(times: tuple[float, ...]) -> str:
     """The success rates of policies trained with three seeds, and what each is above dhba-8 without delay."""
     found, rival = make_coverage.found("seeds"), make_coverage.found("baselines").measured("dhba-8")
     rows = []
-    for recipe, way in itertools.product(("best", "paper"), ("alone", "centralised")):
+    for recipe, way in itertools.product(("best", "paper"), ("alone", "centralized")):
         trained = [found.measured(f"{recipe} {seed} {way}") for seed in range(3)]
         rates = (", ".join(f"{one.at('success_rate', t).mean:.3f}" for one in trained) for t in times)
         gaps = ", ".join(str(difference(one, rival, "success_rate")) for one in trained)

@@ -81,10 +81,12 @@ def arithmetic() -> str:
         f"Then comes the rest, of which the declared search is one cell of {_time(searching.seconds)}.",
         f"So {GPUS} GPUs take about {_time(bound)}.",
         f"A trial of the paper's search takes at most {paper.most} epochs or {_time(most)}.",
-        f"Measured: {len(known)} of the {len(trained)} trainings took {_time(spent)} on an H200.",
+        f"Measured: {len(known)} of the {len(trained)} trainings took {_time(spent)} on an H200",
+        "(of the others no machine was noted).",
         f"The longest, `{label}`, took {_time(slowest)} with compiling and validations",
         "(where several ran at once on a GPU, each counts with its whole time);",
-        f"the steps of the paper's 500 epochs [by themselves](training.md#speed) take {plain:.0f} s.",
+        f"steps and validations of the paper's 500 epochs by themselves take {plain:.0f} s, as [reckoned from single",
+        "ones](training.md#speed).",
     )
     head = ["a full run from nothing", "number", "epochs", "one H200", f"divided by {GPUS}"]
     return table(head, body) + "\n" + "\n".join((*words, ""))

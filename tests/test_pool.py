@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import active_children
@@ -455,6 +457,29 @@ def test_nobody_at_an_address_is_found_out_quickly() -> None:
     assert time.monotonic() - began < 8
     with pytest.raises(MastError, match="1 or more"):
         pool(None, 0)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 404 Not Found\r\n\r\n", b"", None], ids=["http", "closes", "silent"])
+def test_what_is_no_cluster_is_told_apart(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself waits for minutes for one that listens and says nothing."""
+    monkeypatch.setattr("mast_swarm.pool._REACH", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        held: list[socket.socket] = []
+
+        def serve() -> None:
+            held.append(server.accept()[0])
+            if answer is not None:
+                held[0].recv(1000)
+                held.pop().sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(MastError, match=address):
+            pool(address)
+        thread.join()
+        for connection in held:
+            connection.close()
 
 
 _SLOW = """

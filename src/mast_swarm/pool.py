@@ -17,6 +17,9 @@ from mast_swarm.workers import Died, Worker, end
 
 _TRIES = 3  # of work whose process died
 _REACH = 5.0  # s to wait for an address
+# What a gRPC client says first, an empty frame of settings with it, and the type of such a frame, which has 9 bytes.
+_GRPC = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_FRAME, _SETTINGS = 9, 4
 _GROUPS = (2, 50)  # the Ray since which nodes of an autoscaler are of a group
 
 
@@ -109,7 +112,8 @@ class Ray:
             import ray
         except ImportError:
             raise MastError("--ray needs Ray, which is not installed: pip install 'mast-swarm[cluster]'") from None
-        check_reachable(address)
+        # Where a scheme is given Ray speaks another protocol first.
+        check_reachable(address, greeting=None if "://" in address else _GRPC)
         self.ray = ray
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
@@ -166,17 +170,33 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return function(*arguments)
 
 
-def check_reachable(address: str, port: int | None = None) -> None:
-    """Raise an error within seconds if nobody listens at HOST:PORT (a scheme before it is left away)."""
+def check_reachable(address: str, port: int | None = None, greeting: bytes | None = None) -> None:
+    """Raise an error within seconds if nobody listens at HOST:PORT (a scheme before it is left away), or if who does
+    has no answer to a greeting of gRPC."""
     if address in ("auto", "local"):
         return
     host, _, given = address.rpartition("://")[2].rpartition(":")
     if not host or not given.isdecimal():
         raise MastError(f"the address is '{address}': give HOST:PORT, as `ray start --head` shows it")
     try:
-        socket.create_connection((host, int(given) if port is None else port), timeout=_REACH).close()
+        with socket.create_connection((host, int(given) if port is None else port), timeout=_REACH) as connection:
+            if greeting is not None:
+                _greet(connection, address, greeting)
     except OSError as error:
         raise MastError(f"nobody answers at {address}: {error.strerror or error}; is the cluster up?") from None
+
+
+def _greet(connection: socket.socket, address: str, greeting: bytes) -> None:
+    """Raise an error if who listens there does not speak gRPC, as Ray does: it then says its settings at once."""
+    connection.sendall(greeting)
+    answer = b""
+    while len(answer) < _FRAME:
+        some = connection.recv(_FRAME - len(answer))
+        if not some:
+            break
+        answer += some
+    if len(answer) < _FRAME or answer[3] != _SETTINGS:
+        raise MastError(f"what listens at {address} is no Ray cluster: give the address that `ray start --head` shows")
 
 
 def pool(ray: str | None, processes: int = 1) -> Pool:

@@ -1,4 +1,4 @@
-"""Decentralised execution: the fast way gives what one full pass a robot gives; without delay, the central."""
+"""Decentralized execution: the fast way gives what one full pass a robot gives; without delay, the central."""
 
 from __future__ import annotations
 

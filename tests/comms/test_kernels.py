@@ -1,4 +1,4 @@
-"""The GPU kernels of decentralised execution compute what the plain functions compute."""
+"""The GPU kernels of decentralized execution compute what the plain functions compute."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def every_way(policy: Policy, seen: SimpleNamespace) -> dict[str, Tensor]:
                 found[f"{path} {grad}"] = policy(**policy.inputs(seen), path=path).detach()
     run = DecentralPolicy(policy, Channel(delay=0.0), 1.0)
     run.start([1, 2])
-    return found | {"decentralised": run.act(seen)}
+    return found | {"decentralized": run.act(seen)}
 
 
 @pytest.mark.parametrize("rows", [4096, 64])

@@ -295,6 +295,19 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_runs(
         for out in (tmp_path / "file", tmp_path / "file" / "below"):
             assert mast("reproduce", name, "--quick", "--out", out) == 2
             assert f"cannot write to {out}" in one_line(capsys)
+    assert mast("reproduce", "--list", "--out", tmp_path / "file") == 2
+    assert "is a file: give a folder" in one_line(capsys)
+
+
+def test_what_the_machine_has_not_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(running, "_run_missing", lambda *given: pytest.fail("something ran"))
+    assert mast("reproduce", "baselines", "--quick", "--device", "cuda", "--out", tmp_path) == 2
+    assert "cuda" in one_line(capsys)
+    assert mast("reproduce", "baselines", "--quick", "--gpus", "1", "--out", tmp_path) == 2
+    assert "--ray" in one_line(capsys)
 
 
 def test_words_that_no_cell_has_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

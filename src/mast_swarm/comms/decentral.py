@@ -1,4 +1,4 @@
-"""Decentralised execution, simulated: every robot runs the policy on what has reached it.
+"""Decentralized execution, simulated: every robot runs the policy on what has reached it.
 
 Taken literally this is one full pass per robot. The same commands come from far less work:
 

@@ -327,7 +327,7 @@ def _world_row(world: World[Any, Any], environments: int, memory: Memory) -> dic
 
 
 def bench_decentral(config: DecentralBenchConfig, device: torch.device, report: Report = _silent) -> dict[str, Any]:
-    """A decentralised step, a message taking one control period per hop, against one central forward pass."""
+    """A decentralized step, a message taking one control period per hop, against one central forward pass."""
     setting, about = Setting(config, device), machine(device)
     pairs, rows = config.pairs(device.type), []
     for environments, agents in pairs:

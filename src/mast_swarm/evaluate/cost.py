@@ -98,7 +98,7 @@ def dense_bytes(agents: int) -> float:
 def decentral_bytes(
     config: PolicyConfig, environments: int, agents: int, density: float, device: str, held: float | None = None
 ) -> float:
-    """Memory of a decentralised step, estimated; `device` is cpu or cuda, `held` what the relay takes of it, None for a
+    """Memory of a decentralized step, estimated; `device` is cpu or cuda, `held` what the relay takes of it, None for a
     table of one layer.
 
     What robots compute of those around them is worked on some rows at a time.

@@ -40,8 +40,8 @@ class ReproduceConfig:
     adopt: Annotated[tuple[Path, ...], _UNSET] = ()
     """Take over what evaluations have measured elsewhere: folders of `mast evaluate`, or their summary.json."""
     out: Annotated[Path | None, _UNSET, tyro.conf.DisallowNone] = None
-    """Folder for cells, tables, figures and the report; unset: docs/results of a clone, else runs/reproduce (with
-    --quick: runs/reproduce-quick)."""
+    """Folder for cells, tables, figures and the report; unset: docs/results of the clone from which the package is
+    installed or in which the command is given, else runs/reproduce (with --quick: runs/reproduce-quick)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to run."""
     jobs: Annotated[int | None, _UNSET, tyro.conf.DisallowNone] = None
@@ -63,6 +63,8 @@ class ReproduceConfig:
             raise MastError(f"--together is {self.together}: give 1 or more")
         if self.gpus < 0:
             raise MastError(f"--gpus is {self.gpus}: give 0 or more")
+        if self.gpus and self.ray is None:
+            raise MastError(f"--gpus {self.gpus:g} is what a cell asks of a Ray cluster: give --ray, or leave it away")
         if self.seconds is not None and self.seconds <= 0:
             raise MastError(f"--seconds is {self.seconds}: give a positive number")
         if self.paired and self.kept:

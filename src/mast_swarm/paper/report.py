@@ -63,7 +63,10 @@ def _page(reports: list[Report], rows: dict[int, tuple[Row, Report]], out: Path,
     ]
     parts = [
         "# Every figure, table and claim of the paper\n\n",
-        "A page that `mast reproduce --all --report` writes; nothing here is written by hand. Numbers are means with "
+        "A page that `mast reproduce --all --report` writes; nothing here is written by hand. M, L and C are the "
+        "paper's variants of MAST: M attends within a window and its component of the network, L within the window "
+        "alone, and C sees everything. R_att is the radius of the window, tau the time that a message takes per hop, "
+        "dt the control period, and CVT a controller by centroidal Voronoi tessellation. Numbers are means with "
         "half of their 95 % interval. *Holds* means what the column *measured how* says: that the interval of a "
         "difference lies on the paper's side of 0, that numbers are in the order or near the values of the paper, or "
         "that a figure or table is there. *Within interval* means that the interval of the difference, or of one "

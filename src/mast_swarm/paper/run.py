@@ -14,6 +14,7 @@ import torch
 
 import mast_swarm
 from mast_swarm.errors import MastError, Terminated, told_by, unknown
+from mast_swarm.evaluate.actors import pick_device
 from mast_swarm.files import check_writable, whole_file, write_json
 from mast_swarm.paper import coverage, navigation, properties, rollouts, study  # noqa: F401  (they declare their experiments)
 from mast_swarm.paper.adopt import adopt
@@ -38,6 +39,8 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
     store, size = Store(folder(config)), Size(config.quick)
     if not config.list:
         check_writable(folder(config))  # before anything is computed
+    elif folder(config).is_file():
+        raise MastError(f"--out {folder(config)} is a file: give a folder")
     sizes = (size, Size(not config.quick)) if config.adopt else ()
     asked = [cell for each in sizes for one in EXPERIMENTS.values() for cell in one.cells(each).values()]
     for given in config.adopt:
@@ -54,6 +57,8 @@ def reproduce(config: ReproduceConfig) -> list[Report]:
     every = [cell for found in cells.values() for cell in found.values()]
     _check_words(config.only, every)
     if not config.kept:
+        if config.ray is None:
+            pick_device(config.device)  # one that is not there is refused before anything runs
         _run_missing(every, store, config)
     elif not config.all:
         _check_any(every, store, config)

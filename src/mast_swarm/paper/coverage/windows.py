@@ -40,7 +40,7 @@ def _window_rows(found: Found) -> list[Row]:
             ", ".join(f"{name} {mean}" for name, mean in means.items()),
             "-",
             in_part(choice(*gaps.values())),
-            f"centralised, 50,000 samples, 20 passes; M has the component mask, which at 256 m changes nothing: robots "
+            f"centralized, 50,000 samples, 20 passes; M has the component mask, which at 256 m changes nothing: robots "
             f"that near are linked; each minus {BEST}: {told}; the grid alone is {choice(*gaps.values())}, since "
             f"{BEST} is the best for sure only where such an interval lies above 0; partly at most, because the search "
             f"for coverage was not run: as large as the paper's for navigation, {search.searched} trials of 10 to 100 "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TAUS = tuple(round(0.1 * step, 1) for step in range(1, 11))  # the paper's
 CURVES = TAUS[1::2]  # of which the paper has curves over time
-OTHERS = (0.0, 0.25, 0.75)  # of our own; 0 is left out of the figures: it is what centralised execution is
+OTHERS = (0.0, 0.25, 0.75)  # of our own; 0 is left out of the figures: it is what centralized execution is
 _KINDS = ("best", "paper")
 
 
@@ -99,10 +99,12 @@ def _draw(found: Found, figure: Figure) -> None:
             axes.set_title(f"MAST-{letter}, {_recipe(letter, kind)}", loc="left")
             axes.set(ylim=(0, 1.02), xlabel="time (s)" if kind == _KINDS[-1] else "")
             axes.set(ylabel="success rate" if letter == "L" else "")
-            if axes.lines:
-                axes.legend(title="tau / dt", fontsize=7, ncols=2)
-            else:
+            if not axes.lines:
                 blank(axes)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    if handles:
+        title = "delay per hop, in control periods"
+        top.legend(handles, labels, title=title, loc="outside upper center", ncols=len(labels), fontsize=8)
     axes = bottom.subplots()
     for number, (letter, kind) in enumerate((a, b) for a in "ML" for b in _KINDS):
         points = []
@@ -115,7 +117,7 @@ def _draw(found: Found, figure: Figure) -> None:
         if points:
             label, colour = f"MAST-{letter}, {_recipe(letter, kind)}", policy_colour(number)
             bars(axes, *zip(*points, strict=True), capsize=2, color=colour, label=label)
-    axes.set(xlabel="delay per hop, in control periods (0: centralised)", ylabel="success rate at the end")
+    axes.set(xlabel="delay per hop, in control periods (0: centralized)", ylabel="success rate at the end")
     axes.legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 

@@ -58,7 +58,7 @@ def _rows(found: Found) -> list[Row]:
         verdict = HOLDS if [letter for letter, value in ends.items() if value > 0.9] == ["C"] else FAILS
         early = ", ".join(f"{v} {found.measured(f'{v} paper central').mean(S, 200.0):.3f}" for v in "CLM")
         why = (
-            f"centralised, at the end, by the paper's recipe; at t = 200 s {early}; from a note of the source that is "
+            f"centralized, at the end, by the paper's recipe; at t = 200 s {early}; from a note of the source that is "
         )
         why += "not printed, which speaks of the study of encodings (row 19)"
         return text("paper", "central", "CLM"), text("best", "central", "CLM"), verdict, why
@@ -84,7 +84,7 @@ def _draw(found: Found, figure: Figure) -> None:
 declare(
     Experiment(
         "variants",
-        "C, L and M, centralised and decentralised",
+        "C, L and M, centralized and decentralized",
         "Fig. 12",
         _rows,
         _cells,

@@ -105,7 +105,7 @@ def _attention_draw(found: Found, figure: Figure) -> None:
 declare(
     Experiment(
         "attention",
-        "the attention mask and decentralised attention, from a real state",
+        "the attention mask and decentralized attention, from a real state",
         "Figs. 2 and 4",
         _attention_rows,
         draw=_attention_draw,

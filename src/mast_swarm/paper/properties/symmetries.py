@@ -149,7 +149,7 @@ def _property_rows(found: Found) -> list[Row]:
         2: lambda: small(shift_error(), "largest change of a command when the team is shifted by 1 km"),
         3: lambda: small(permutation_error(), "largest change of a command when robots are counted otherwise"),
         6: scalable,
-        8: lambda: small(decentral_error(), "largest difference of decentralised commands at tau = 0 to central ones"),
+        8: lambda: small(decentral_error(), "largest difference of decentralized commands at tau = 0 to central ones"),
         10: relay,
         39: knows,
         41: images,

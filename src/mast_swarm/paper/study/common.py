@@ -26,7 +26,7 @@ def window(radius: float | None) -> str:
 
 
 def at_size(size: Size, policy: str | Cell, agents: int, label: str = "") -> Cell:
-    """Centralised, t = 200 s; fewer start states of larger teams."""
+    """Centralized, t = 200 s; fewer start states of larger teams."""
     return size.navigation(policy, agents=agents, steps=200, episodes=54 if agents <= 300 else 18, label=label)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SMALL, LARGE = SIZES[0], SIZES[-1]  # robots
 _WINDOWS = [window(radius) for radius in WINDOWS]
 _WIDE = ("1000", "inf")
-_HOW = f"t = 200 s, centralised, {SHORT} epochs, one training each"
+_HOW = f"t = 200 s, centralized, {SHORT} epochs, one training each"
 ENOUGH = 0.6  # success rate, of which the paper counts how many models exceed it at N = 1000
 
 
@@ -265,12 +265,14 @@ def _encoding_draw(found: Found, figure: Figure) -> None:
             for axes in (top, bottom):
                 if not axes.lines:
                     blank(axes)
-            top.set_title(f"MAST-{variant}, R_att {window(radius)}", loc="left", fontsize=9)
+            near = "no window" if radius is None else f"window {radius:g} m"
+            top.set_title(f"MAST-{variant}, {near}", loc="left", fontsize=9)
             top.set(ylim=(0, 1.02), yticks=(0, 0.25, 0.5, 0.75, 1), xlabel=f"time (s), N = {SMALL}")
             bottom.set(xlabel="robots N, t = 200 s")
         for axes in (over_time[0], over_size[0]):
             axes.set_ylabel("success rate")
-    lines = [Line2D([], [], color=policy_colour(number), label=name) for number, name in enumerate(ENCODINGS)]
+    names = ("RoPE-G", "RoPE-L", "APE-G", "APE-L", "MLP-PE")
+    lines = [Line2D([], [], color=policy_colour(number), label=name) for number, name in enumerate(names)]
     parts[0].legend(handles=lines, loc="outside upper center", ncols=len(ENCODINGS))
 
 

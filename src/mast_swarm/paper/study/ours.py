@@ -109,7 +109,7 @@ class Headline:
         return [name for name in found.cells if name.rsplit(" ", 2)[::2] == [self.name, way]]
 
 
-_BOTH: dict[str, dict[str, Any]] = {"alone": LATE, "centralised": {}}
+_BOTH: dict[str, dict[str, Any]] = {"alone": LATE, "centralized": {}}
 HEADLINES = (
     Headline("mast-m", "best", _BOTH),
     Headline("mast-m-paper", "paper", _BOTH),

@@ -40,7 +40,7 @@ def _team_rows(found: Found) -> list[Row]:
             listed("paper"),
             listed("mast-m"),
             HOLDS if done else PARTLY,
-            "success rate at t = 200 s by N, centralised; 54 start states up to N = 300, 18 above; holds: all are run",
+            "success rate at t = 200 s by N, centralized; 54 start states up to N = 300, 18 above; holds: all are run",
         )
 
     def window() -> Judged:
@@ -50,7 +50,7 @@ def _team_rows(found: Found) -> list[Row]:
         )
         text = f"N = {sizes[0]} to {sizes[-1]}: with a window {held}, without {lost}"
         verdict = either(not held.below_zero, lost.below_zero)
-        why = f"both by the paper's recipe, {SHORT} epochs, RoPE-G, centralised, t = 200 s; other encodings: encodings"
+        why = f"both by the paper's recipe, {SHORT} epochs, RoPE-G, centralized, t = 200 s; other encodings: encodings"
         return text, listed("mast-m"), verdict, why
 
     return [judged(found, 20, sizes_run), judged(found, 7, window)]

@@ -34,11 +34,15 @@ def _training_rows(found: Found) -> list[Row]:
 
 
 def _training_draw(found: Found, figure: Figure) -> None:
+    from mast_swarm.view.style import policy_colour
+
     axes = figure.subplots()
     for name in found.results:
         rows = [(r["epoch"], r[S]) for r in found[name].table.to_pylist() if r.get(S) is not None]
-        axes.plot(*zip(*rows, strict=True), label=f"MAST-{name}", linewidth=1.2)
-    axes.set(xlabel="epoch", ylabel="success rate in validation", ylim=(0, 1.02))
+        colour = policy_colour("CLM".index(name))  # as in `variants`
+        axes.plot(*zip(*rows, strict=True), label=f"MAST-{name}", linewidth=1.2, color=colour)
+    axes.set(xlabel="epoch", ylabel="success rate at 200 s in validation", ylim=(0, 1.02))
+    axes.set_title("the paper's recipe", loc="left")
     if axes.lines:
         axes.legend()
     else:

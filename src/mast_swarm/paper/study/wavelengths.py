@@ -49,7 +49,7 @@ def _wavelength_rows(found: Found) -> list[Row]:
                 flat.append(encoding)
             against = ", ".join(f"{w:g} m {gap}" for w, gap in apart.items())
             texts.append(f"{encoding}: {WIDTH:g} m {width.at(S)}; others minus {WIDTH:g} m: {against}")
-        why = "shorter is worse, longer not better; M, no window, N = 100, t = 200 s, centralised, 54 start states, "
+        why = "shorter is worse, longer not better; M, no window, N = 100, t = 200 s, centralized, 54 start states, "
         why += f"{SHORT} epochs; the paper argues this without an experiment"
         why += "".join(f"; {one} left out: it has learned almost nothing by then, at any wavelength" for one in flat)
         return "; ".join(texts), "-", either(*parts), why

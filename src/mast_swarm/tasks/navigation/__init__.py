@@ -1,4 +1,4 @@
-"""Decentralised assignment and navigation: N robots find N goals (the paper's DAN)."""
+"""Decentralized assignment and navigation: N robots find N goals (the paper's DAN)."""
 
 from __future__ import annotations
 

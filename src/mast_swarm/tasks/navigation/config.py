@@ -13,7 +13,7 @@ from mast_swarm.tasks.base import Feature, WorldConfig
 
 @dataclass(frozen=True)
 class NavigationConfig(WorldConfig):
-    """Decentralised assignment and navigation: N robots find N goals (the paper's DAN)."""
+    """Decentralized assignment and navigation: N robots find N goals (the paper's DAN)."""
 
     goals: ClassVar[bool] = True
     starts_may_fail: ClassVar[bool] = True

@@ -157,7 +157,7 @@ class Lsap(_ToGoal):
 
 
 class Dhba(_ToGoal):
-    """Decentralised Hungarian-based assignment: each robot solves LSAP on all that the robots within k hops
+    """Decentralized Hungarian-based assignment: each robot solves LSAP on all that the robots within k hops
     observe, with no delay."""
 
     def __init__(self, k: int, *, dt: float, max_speed: float) -> None:

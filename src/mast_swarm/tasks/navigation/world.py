@@ -1,4 +1,4 @@
-"""Decentralised assignment and navigation: N robots find N goals, each seeing only what is near (SPEC 4).
+"""Decentralized assignment and navigation: N robots find N goals, each seeing only what is near (SPEC 4).
 
 Symbols: B environments, N robots, M goals, K = config.observed (3 in the paper).
 """
