@@ -137,7 +137,7 @@ def test_conclusions_are_sentences(result: dict[str, Any]) -> None:
         "(1.00 times proportional); fit: 3.00 µs per robot, within 1 % of each time"
     )
     assert told[2:] == [
-        "10,000 robots: a dense forward pass takes 5.0 times the time of a forward pass with windows",
+        "a dense forward pass takes 5.0 (10,000 robots) times the time of a forward pass with windows",
         "1,000 robots: a dense training step takes 3.2 times the time of a training step with windows",
     ]
     one = {"rows": result["rows"][:1], "against_dense": [], "training": None}

@@ -139,11 +139,9 @@ def conclusions(result: Mapping[str, Any]) -> list[str]:
     if alone := [row for row in result["rows"] if "floor_ms" in row and "central_ms" in row]:
         times = ", ".join(f"{row['step_ms'] / row['floor_ms']:.1f} ({_team(row)})" for row in alone)
         found.append(f"a whole step takes {times} times the floor")
-    for dense in result.get("against_dense", ())[-2:]:
-        found.append(
-            f"{dense['agents']:,} robots: a dense forward pass takes {dense['ratio']:.1f} times the time of a forward "
-            "pass with windows"
-        )
+    if against := result.get("against_dense"):
+        times = ", ".join(f"{dense['ratio']:.1f} ({dense['agents']:,} robots)" for dense in against)
+        found.append(f"a dense forward pass takes {times} times the time of a forward pass with windows")
     trained = result.get("training")
     if trained is not None:
         found.append(
