@@ -427,6 +427,19 @@ def test_cells_grow_with_a_team_that_spreads_from_a_depot(packed, monkeypatch):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("k", [16, 17])
+def test_many_neighbours_of_a_small_team_are_found_among_all_pairs(k, monkeypatch):
+    """In steady work too: each query's neighbours are held in registers where cells are searched."""
+    monkeypatch.setattr("mast_swarm.space.neighbours.STEADY_DENSE", 0)
+    points, work = scatter("uniform", 1, 40, 3), steady.Steady(DEVICE)
+    there = points.to(DEVICE)
+    with work.asking(), torch_cells.still(there):
+        _, index = nearest(there, there, k, exclude_self=True)
+        assert (torch_cells.known(there) is None) == (k > 16)
+    np.testing.assert_array_equal(index.cpu().numpy(), expected(points, points, k, True)[1])
+
+
+@pytest.mark.kernels
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy's, in the interpreter
 @pytest.mark.parametrize("batch", [2, 3])  # with narrow keys, and with wide ones
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

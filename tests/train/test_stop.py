@@ -201,7 +201,7 @@ def test_lines_and_a_missing_tensorboard(
     train(None, tmp_path / "run", resume=True, device="cpu")
     told = capsys.readouterr().out
     assert "is finished; --epochs 8 goes on" in told
-    assert "on this CPU it takes about 0 hours or more, on a GPU minutes; --recipe tiny is made for a CPU" in told
+    assert "on this CPU it takes about 0 hours or more, on a GPU minutes; the recipe tiny is made for a CPU" in told
 
 
 @pytest.mark.parametrize("task", ["navigation", "coverage"])

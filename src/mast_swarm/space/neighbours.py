@@ -26,6 +26,7 @@ from mast_swarm.space._checks import LARGEST, check_finite, check_pair, check_ra
 CPU_DENSE = 1024
 CUDA_DENSE = 2048
 STEADY_DENSE = 512
+_FEW = 16  # neighbours that a kernel holds in registers with ease: of more, cells begin where they have to
 SORTED_QUERIES = 2**17  # from here on queries in no order miss the cache too often
 
 
@@ -108,7 +109,7 @@ def _nearest(
         raise MastError(
             f"exclude_self needs as many queries as points, given {m} and {points.shape[1]}: pass the points as queries"
         )
-    chosen = choose(method, points, m)
+    chosen = choose(method, points, m, None if k <= _FEW else CUDA_DENSE)
     queries, points, same = queries.detach(), points.detach(), queries is points
     if chosen == "cells" or not on_gpu(queries):
         _check_finite(points, *([] if same else [queries]))

@@ -270,7 +270,7 @@ def _long(trainer: Trainer) -> list[str]:
     if hours * 3600 < _PATIENCE:
         return []
     about = f"about {hours / 24:.0f} days" if hours > 48 else f"about {hours:.0f} hours"
-    hint = "; --recipe tiny is made for a CPU" if "tiny" in recipes(tasks.find(config.world.task)) else ""
+    hint = "; the recipe tiny is made for a CPU" if "tiny" in recipes(tasks.find(config.world.task)) else ""
     return [f"on this CPU it takes {about} or more, on a GPU minutes{hint}"]
 
 
