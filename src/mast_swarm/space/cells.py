@@ -195,9 +195,10 @@ def _fine(points: Tensor, box: tuple[Tensor, Tensor]) -> Cells:
     larger box since, as from a depot, cells grow with it."""
     if steady.may_ask():
         cells = _fitting(points, box)
-        share = cells.side / _extent(box).amax(-1).clamp_min(1e-290)
-        share = share.clamp_max(max(1, points.shape[1] // 2) ** -0.5)  # of a square box, and where all are on one spot
-        steady.answer(lambda: (cells.side, share, cells.key.dtype == torch.int32))
+        if steady.running():
+            share = cells.side / _extent(box).amax(-1).clamp_min(1e-290)
+            share = share.clamp_max(max(1, points.shape[1] // 2) ** -0.5)  # of a square, and where all are on one spot
+            steady.answer(lambda: (cells.side, share, cells.key.dtype == torch.int32))
         return cells
     side, share, narrow = steady.answer(lambda: (points.new_zeros(0), points.new_zeros(0), False))
     return Cells.build(points, side, box, share=share, narrow=narrow)
