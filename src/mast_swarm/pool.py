@@ -113,7 +113,7 @@ class Ray:
         except ImportError:
             raise MastError("--ray needs Ray, which is not installed: pip install 'mast-swarm[cluster]'") from None
         # Where a scheme is given Ray speaks another protocol first.
-        check_reachable(address, greeting=None if "://" in address else _GRPC)
+        check_reachable(address, grpc="://" not in address)
         self.ray = ray
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
@@ -170,9 +170,9 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return function(*arguments)
 
 
-def check_reachable(address: str, port: int | None = None, greeting: bytes | None = None) -> None:
-    """Raise an error within seconds if nobody listens at HOST:PORT (a scheme before it is left away), or if who does
-    has no answer to a greeting of gRPC."""
+def check_reachable(address: str, port: int | None = None, *, grpc: bool = False) -> None:
+    """Raise an error within seconds if nobody listens at HOST:PORT (a scheme before it is left away), or, with
+    grpc, if who does is no Ray cluster."""
     if address in ("auto", "local"):
         return
     host, _, given = address.rpartition("://")[2].rpartition(":")
@@ -180,15 +180,15 @@ def check_reachable(address: str, port: int | None = None, greeting: bytes | Non
         raise MastError(f"the address is '{address}': give HOST:PORT, as `ray start --head` shows it")
     try:
         with socket.create_connection((host, int(given) if port is None else port), timeout=_REACH) as connection:
-            if greeting is not None:
-                _greet(connection, address, greeting)
+            if grpc:
+                _greet(connection, address)
     except OSError as error:
         raise MastError(f"nobody answers at {address}: {error.strerror or error}; is the cluster up?") from None
 
 
-def _greet(connection: socket.socket, address: str, greeting: bytes) -> None:
+def _greet(connection: socket.socket, address: str) -> None:
     """Raise an error if who listens there does not speak gRPC, as Ray does: it then says its settings at once."""
-    connection.sendall(greeting)
+    connection.sendall(_GRPC)
     answer = b""
     while len(answer) < _FRAME:
         some = connection.recv(_FRAME - len(answer))

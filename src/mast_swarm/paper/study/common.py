@@ -6,6 +6,7 @@ from mast_swarm.paper.cells import Cell
 from mast_swarm.paper.experiment import Size
 
 ENCODINGS = ("rope-g", "rope-l", "ape-g", "ape-l", "mlp")
+NAMES = dict(zip(ENCODINGS, ("RoPE-G", "RoPE-L", "APE-G", "APE-L", "MLP-PE"), strict=True))  # as the paper has them
 WINDOWS = (250.0, 500.0, 1000.0, None)
 SIZES = (100, 200, 300, 500, 700, 1000)
 WAVELENGTHS = (250.0, 500.0, 1000.0, 2000.0, 4000.0)

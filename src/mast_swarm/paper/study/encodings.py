@@ -14,7 +14,7 @@ from mast_swarm.paper.experiment import FAILS, HOLDS, LEVEL, PARTLY, Experiment,
 from mast_swarm.paper.judge import Judged, bars, blank, choice, curves, in_part, judged, overall, sign, table
 from mast_swarm.paper.measured import estimated
 from mast_swarm.paper.navigation.common import S
-from mast_swarm.paper.study.common import ENCODINGS, LITTLE, SHORT, SIZES, WINDOWS, at_size, studied, window
+from mast_swarm.paper.study.common import ENCODINGS, LITTLE, NAMES, SHORT, SIZES, WINDOWS, at_size, studied, window
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +82,8 @@ class _Models:
         if not ends:
             return ""
         least_of = ", ".join(f"{end:.2f}" for end in ends.values())
-        return f"; {', '.join(ends)} left out: after {SHORT} epochs a model has learned almost nothing, {least_of}"
+        little = f"after {SHORT} epochs a model has learned almost nothing ({least_of} at N = {SMALL})"
+        return f"; {', '.join(ends)} left out: {little}"
 
     def absent(self, variant: str = "") -> str:
         """Which models are missing, and what they take."""
@@ -271,8 +272,7 @@ def _encoding_draw(found: Found, figure: Figure) -> None:
             bottom.set(xlabel="robots N, t = 200 s")
         for axes in (over_time[0], over_size[0]):
             axes.set_ylabel("success rate")
-    names = ("RoPE-G", "RoPE-L", "APE-G", "APE-L", "MLP-PE")
-    lines = [Line2D([], [], color=policy_colour(number), label=name) for number, name in enumerate(names)]
+    lines = [Line2D([], [], color=policy_colour(number), label=NAMES[e]) for number, e in enumerate(ENCODINGS)]
     parts[0].legend(handles=lines, loc="outside upper center", ncols=len(ENCODINGS))
 
 
